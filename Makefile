@@ -1,0 +1,37 @@
+# make run: Skep on http://127.0.0.1:7337 with this checkout as its first source. make test: everything that must hold.
+SHELL := /bin/sh
+UV = ./scripts/uv
+PY = .venv/bin/python
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-header --no-annotate $(UPGRADE)
+
+.PHONY: run test lint lock docs bench
+
+run: .venv/.run
+	@exec .venv/bin/skep up --data ./skep-data --add "$(CURDIR)"
+
+test: .venv/.test lint
+	./scripts/test-needs
+	.venv/bin/pytest -n 2 --dist loadfile $(PYTEST)
+
+lint: .venv/.test
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+docs: .venv/.run
+	$(PY) -m skep.doors.cli.reference
+
+bench: .venv/.test
+	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done
+
+# `make lock` keeps what is locked where it can; `make lock UPGRADE=--upgrade` takes the newest
+lock:
+	$(LOCK) -o requirements/uv.txt requirements/uv.in
+	$(LOCK) --extra postgres -o requirements/run.txt pyproject.toml requirements/run.in
+	$(LOCK) --extra postgres -c requirements/run.txt -o requirements/test.txt \
+		pyproject.toml requirements/run.in requirements/test.in
+
+.venv/.run .venv/.test: pyproject.toml requirements/run.txt requirements/test.txt scripts/bootstrap
+	./scripts/bootstrap $(patsubst .venv/.%,%,$@)

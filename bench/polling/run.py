@@ -1,0 +1,134 @@
+"""Polling unchanged repositories: Skep's look beside `git ls-remote` processes, per second of CPU of the client.
+
+    python bench/polling/run.py [--count 100] [--rounds 5]
+
+Both sides ask the same server, in turns, in one run. The server is another process, so its work is not counted; the
+children of the client are. `poll_all` is the part to swap for another loop.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import uvloop
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.model.ids import new_id
+from skep.model.source import Held
+from skep.sources.base import Look, Moved, Same
+from skep.sources.git.kind import GitKind
+
+AT_ONCE = 8
+#: processes of ls-remote a round; its rate does not depend on how many
+LS_REMOTE = 20
+
+
+class Cost(NamedTuple):
+    polls: int
+    cpu: float
+    wall: float
+
+    @property
+    def per_cpu_second(self) -> float:
+        return self.polls / self.cpu
+
+
+def cpu() -> float:
+    """Seconds this process and its ended children have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+async def poll_all(kind: GitKind, helds: Sequence[Held]) -> list[Look]:
+    """Look at every source, a bounded number at the same time."""
+    looks: list[Look] = []
+    todo = iter(helds)
+
+    async def lane() -> None:
+        for held in todo:
+            looks.append(await kind.look(held))
+
+    await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
+    return looks
+
+
+async def skep_round(kind: GitKind, helds: Sequence[Held], repeat: int) -> Cost:
+    before, start = cpu(), time.perf_counter()
+    looks = [look for _ in range(repeat) for look in await poll_all(kind, helds)]
+    cost = Cost(len(looks), cpu() - before, time.perf_counter() - start)
+    assert all(isinstance(look, Same) for look in looks), "an unchanged repository was not seen as such"
+    return cost
+
+
+def git_round(helds: Sequence[Held], env: dict[str, str]) -> Cost:
+    before, start = cpu(), time.perf_counter()
+    for held in helds[:LS_REMOTE]:
+        subprocess.run(["git", "ls-remote", held.url], env=env, check=True, stdout=subprocess.DEVNULL)
+    return Cost(min(LS_REMOTE, len(helds)), cpu() - before, time.perf_counter() - start)
+
+
+@contextmanager
+def upstream(folder: Path, count: int, tls: bool) -> Iterator[str]:
+    script = Path(__file__).with_name("upstream.py")
+    command = [sys.executable, str(script), str(folder), str(count), *(["--tls"] if tls else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout and server.stdin
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.stdin.close()
+
+
+async def measure(folder: Path, count: int, rounds: int, repeat: int, tls: bool) -> None:
+    with upstream(folder, count, tls) as base:
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+        if tls:
+            os.environ["SSL_CERT_FILE"] = env["GIT_SSL_CAINFO"] = str(folder / "forge.pem")
+        kind = GitKind(Settings(allow_networks=("127.0.0.0/8",)), folder, SystemClock())
+        helds = [Held(new_id("src", time.time()), n, "git", f"{base}org/r{n}", 1) for n in range(count)]
+        first = {held.source: await kind.look(held) for held in helds}
+        seen = {source: look.seen for source, look in first.items() if isinstance(look, Moved)}
+        assert len(seen) == count, first
+        helds = [msgspec.structs.replace(held, seen=seen[held.source]) for held in helds]
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours.append(await skep_round(kind, helds, repeat))
+            theirs.append(git_round(helds, env))
+        await kind.close()
+    report("TLS" if tls else "HTTP", ours, theirs)
+
+
+def report(what: str, ours: Sequence[Cost], theirs: Sequence[Cost]) -> None:
+    rates = [statistics.median(cost.per_cpu_second for cost in side) for side in (ours, theirs)]
+    ratio = statistics.median(a.per_cpu_second / b.per_cpu_second for a, b in zip(ours, theirs, strict=True))
+    print(
+        f"{what:5} skep {rates[0]:8.0f} polls/CPU-s   git ls-remote {rates[1]:6.1f} polls/CPU-s   ratio {ratio:6.1f}x"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100, help="repositories")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
+    parser.add_argument("--repeat", type=int, default=3, help="looks at each repository in a turn")
+    args = parser.parse_args()
+    for tls in (False, True):
+        loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        with tempfile.TemporaryDirectory() as folder, loop as runner:
+            runner.run(measure(Path(folder), args.count, args.rounds, args.repeat, tls))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Index and search beside Debian's codesearch and ripgrep, on the same files in one run.
+
+    python -m bench.search [--whole] [--rounds N] [--folder UNPACKED]
+
+Needs the Debian packages codesearch, ripgrep and linux-source-6.1. Prints Markdown; the ratios are the point.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bench.search.corpus import QUERIES, unpack
+from skep.engines.db.sqlite import open_sqlite
+from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
+from skep.model.search import Delta, Document, Fence, Limits, ShardInfo
+from skep.search.query import parse
+
+FIRST = 50
+
+
+def build(folder: Path, out: Path) -> tuple[ShardInfo, ...]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    documents = (Document(str(p.relative_to(folder)).encode(), "0" * 40, p.read_bytes()) for p in paths)
+    return TrigramBuilder().build(1, documents, out, lambda _: None)
+
+
+def cpu_seconds(command: Sequence[str], env: dict[str, str]) -> float:
+    """Of the child and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=os.environ | env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
+
+
+def bench_build(folder: Path, work: Path, rounds: int) -> None:
+    megabytes = size_of(folder) / 1e6
+    ours: list[float] = []
+    theirs: list[float] = []
+    for nth in range(rounds):
+        out = work / f"built-{nth}"
+        ours.append(cpu_seconds([sys.executable, "-m", "bench.search", "--build", str(folder), str(out)], {}))
+        theirs.append(cpu_seconds(["cindex", "-reset", str(folder)], {"CSEARCHINDEX": str(work / "csearchindex")}))
+    shards = list((work / "built-0").iterdir())
+    index = sum((shard / "index").stat().st_size for shard in shards) / 1e6
+    mine, other = megabytes / statistics.median(ours), megabytes / statistics.median(theirs)
+    print(f"Corpus: {megabytes:.0f} MB, {sum(1 for p in folder.rglob('*') if p.is_file())} files, {len(shards)} shards\n")
+    print("| | Skep | cindex | ratio |\n|---|---|---|---|")
+    print(f"| built, MB per CPU-second (fsync included) | {mine:.1f} | {other:.1f} | {mine / other:.2f}x |")
+    other_size = (work / "csearchindex").stat().st_size / 1e6
+    print(f"| index / corpus | {index / megabytes:.3f} + content | {other_size / megabytes:.3f} | |\n")
+
+
+def first_lines(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
+    began = time.perf_counter()
+    with subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout
+        count = 0
+        while count < FIRST and child.stdout.readline():
+            count += 1
+        took = time.perf_counter() - began
+        child.kill()
+    return took, count
+
+
+async def first_hits(searcher: TrigramSearcher, text: str) -> tuple[float, int]:
+    began = time.perf_counter()
+    hits = searcher.search(parse(text), np.ones(2, bool), Limits(lines=FIRST, seconds=60.0))
+    count = sum([max(1, len(hit.lines)) async for hit in hits])
+    return time.perf_counter() - began, count
+
+
+async def bench_search(folder: Path, work: Path, rounds: int) -> None:
+    db = await open_sqlite("sqlite:", data=work, durability="full")
+    searcher = await open_trigram("file:", data=work, db=db)
+    await searcher.start()
+    shards = tuple(ShardInfo(path.name, str(path), 0, 0) for path in sorted((work / "built-0").iterdir()))
+    assert await searcher.adopt(Delta("src", 1, "main", None, "c", shards), Fence("src", 1, 0.0))
+    env = {"CSEARCHINDEX": str(work / "csearchindex")}
+    rows: list[tuple[str, list[float], list[float], list[float], list[int]]] = []
+    for name, query, csearch, ripgrep in QUERIES:
+        times: list[list[float]] = [[], [], []]
+        counts = [0, 0, 0]
+        for _ in range(rounds):
+            for nth, (took, count) in enumerate(
+                [
+                    await first_hits(searcher, query),
+                    first_lines(["csearch", *csearch], env),
+                    first_lines(["rg", "--no-config", "--no-heading", *ripgrep, str(folder)], {}),
+                ]
+            ):
+                times[nth].append(took * 1000)
+                counts[nth] = count
+        rows.append((name, *times, counts))
+    _print_search(rows)
+    await searcher.close()
+    await db.close()
+
+
+def _print_search(rows: list[tuple[str, list[float], list[float], list[float], list[int]]]) -> None:
+    middle: Callable[[list[float]], float] = statistics.median
+    print(f"| first {FIRST} lines, ms | Skep | csearch | rg | lines |\n|---|---|---|---|---|")
+    for name, ours, csearch, ripgrep, counts in rows:
+        print(f"| {name} | {middle(ours):.1f} | {middle(csearch):.1f} | {middle(ripgrep):.1f} | {counts} |")
+    medians = [[middle(row[nth]) for row in rows] for nth in (1, 2, 3)]  # type: ignore[arg-type]
+    for label, at in (("p50", 50), ("p95", 95)):
+        ours, csearch, ripgrep = (float(np.percentile(values, at)) for values in medians)
+        print(f"| **{label}** | {ours:.1f} | {csearch:.1f} ({ours / csearch:.2f}x) | {ripgrep:.1f} ({ours / ripgrep:.2f}x) | |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--whole", action="store_true", help="the whole kernel, about 1 GB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="unpack here, or use what was unpacked here before")
+    parser.add_argument("--build", nargs=2, type=Path, metavar=("FOLDER", "OUT"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.build:
+        build(*asked.build)
+        return
+    with tempfile.TemporaryDirectory(prefix="skep-bench-") as temporary:
+        folder = asked.folder or Path(temporary) / "linux"
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            unpack(folder, asked.whole)
+        bench_build(folder, Path(temporary), asked.rounds)
+        asyncio.run(bench_search(folder, Path(temporary), asked.rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The nouns of the API as objects with its verbs. Everything returned is a struct of `skep.model`.
+
+`ref` is an id, a name such as github.com/org/repo, or any spelling of the URL.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+from urllib.parse import quote
+
+from skep.client.transport import Query, Transport
+from skep.client.whereabouts import find_token, find_url
+from skep.config import is_loopback
+from skep.model.answers import (
+    Added,
+    FileView,
+    Messages,
+    NewToken,
+    Page,
+    SearchAnswer,
+    Status,
+    TokenInfo,
+    TopicMessage,
+    Tree,
+    Waited,
+)
+from skep.model.caller import Scope, Visibility
+from skep.model.source import Change, Source
+
+API = "/api/v1"
+
+
+class Client:
+    """`with Client() as skep: skep.search("needle")`; threads may share one."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
+        parts = find_url(url, os.environ)
+        self.url = parts.geturl()
+        #: the server runs on this machine, and its clock is ours
+        self.local = is_loopback(parts.hostname or "")
+        self._transport = Transport(parts, find_token(token, parts, os.environ), timeout)
+        self.sources = Sources(self._transport)
+        self.tokens = Tokens(self._transport)
+        self.topics = Topics(self._transport)
+
+    def search(self, text: str, lines: int = 50, seconds: float | None = None) -> SearchAnswer:
+        query: Query = {"q": text, "lines": lines, "seconds": seconds}
+        return self._transport.call("GET", f"{API}/search", SearchAnswer, query=query)
+
+    def status(self) -> Status:
+        return self._transport.call("GET", f"{API}/status", Status)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Sources:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def add(
+        self, url: str, *, kind: str = "git", visibility: Visibility = "public", labels: Sequence[str] = ()
+    ) -> Added:
+        body = {"url": url, "kind": kind, "visibility": visibility, "labels": list(labels)}
+        return self._transport.call("POST", f"{API}/sources", Added, body=body)
+
+    def list(self, *, state: str | None = None, limit: int = 100) -> Iterator[Source]:
+        """All of them; `limit` is the size of the pages they come in."""
+        return _pages(self._transport, f"{API}/sources", Page[Source], limit, state=state)
+
+    def show(self, ref: str) -> Source:
+        if ref.startswith("src_"):
+            return self._transport.call("GET", _path(ref), Source)
+        return self._transport.call("GET", f"{API}/source", Source, query={"ref": ref})
+
+    def update(
+        self,
+        ref: str,
+        *,
+        url: str | None = None,
+        visibility: Visibility | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Source:
+        wanted = {"url": url, "visibility": visibility, "labels": None if labels is None else tuple(labels)}
+        body = {key: value for key, value in wanted.items() if value is not None}
+        return self._transport.call("PATCH", self._of(ref), Source, body=body)
+
+    def fetch(self, ref: str) -> Source:
+        """Asks for a look now and does not wait for it."""
+        return self._transport.call("POST", self._of(ref) + "/fetch", Source)
+
+    def remove(self, ref: str) -> None:
+        self._transport.call("DELETE", self._of(ref), type(None))
+
+    def wait(self, ref: str, *, looked_after: float = 0.0, timeout: float = 30.0) -> Waited:
+        """Until a look later than `looked_after` has settled, at most `timeout` (and 60) seconds."""
+        query = {"looked_after": looked_after, "timeout": timeout}
+        return self._transport.call("GET", self._of(ref) + "/wait", Waited, query=query, timeout=timeout + 30)
+
+    def changes(self, ref: str, *, limit: int = 100) -> Iterator[Change]:
+        """Newest first, all of them, in pages of `limit`."""
+        return _pages(self._transport, self._of(ref) + "/changes", Page[Change], limit)
+
+    def tree(self, ref: str, path: str = "", rev: str = "") -> Tree:
+        return self._transport.call("GET", self._of(ref) + "/tree", Tree, query={"path": path, "rev": rev})
+
+    def file(self, ref: str, path: str, rev: str = "") -> FileView:
+        return self._transport.call("GET", self._of(ref) + "/file", FileView, query={"path": path, "rev": rev})
+
+    def _of(self, ref: str) -> str:
+        return _path(ref if ref.startswith("src_") else self.show(ref).id)
+
+
+class Tokens:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, subject: str, scopes: Sequence[Scope], expires_in: float | None = None) -> NewToken:
+        body: dict[str, Any] = {"subject": subject, "scopes": list(scopes)}
+        if expires_in is not None:
+            body["expires_in"] = expires_in
+        return self._transport.call("POST", f"{API}/tokens", NewToken, body=body)
+
+    def list(self, *, limit: int = 100) -> Iterator[TokenInfo]:
+        return _pages(self._transport, f"{API}/tokens", Page[TokenInfo], limit)
+
+    def revoke(self, id: str) -> None:
+        self._transport.call("DELETE", f"{API}/tokens/{quote(id, safe='')}", type(None))
+
+
+class Topics:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def read(self, topic: str, offset: int = 0, limit: int = 100) -> list[TopicMessage]:
+        path = f"{API}/topics/{quote(topic, safe='')}/messages"
+        query = {"offset": offset, "limit": limit}
+        return self._transport.call("GET", path, Messages, query=query).messages
+
+
+def _path(id: str) -> str:
+    return f"{API}/sources/{quote(id, safe='')}"
+
+
+def _pages(
+    transport: Transport, path: str, kind: type[Page[Any]], limit: int, *, state: str | None = None
+) -> Iterator[Any]:
+    page = ""
+    while True:
+        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, "state": state})
+        yield from answer.items
+        page = answer.next_page
+        if not page:
+            return

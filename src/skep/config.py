@@ -1,0 +1,100 @@
+"""Every setting: its name, default and meaning. `skep.toml`, then SKEP_* variables, then flags.
+
+The struct is the single list: the example file, `skep config` and the documentation are made from it.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+def _about(text: str) -> Meta:
+    return Meta(description=text)
+
+
+def _positive(text: str) -> Meta:
+    return Meta(description=text, gt=0)
+
+
+def _natural(text: str) -> Meta:
+    return Meta(description=text, ge=0)
+
+
+Seconds = float
+Names = tuple[str, ...]
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    data: Annotated[str, _about("folder for everything Skep keeps")] = "./skep-data"
+    listen: Annotated[str, _about("HOST:PORT for pages, API and git")] = "127.0.0.1:7337"
+    public_url: Annotated[str, _about("how others reach this server, when not by `listen`")] = ""
+    allow_hosts: Annotated[Names, _about("further names a request's Host or Origin may carry")] = ()
+
+    database: Annotated[str, _about("sqlite: (DATA/skep.db), sqlite:PATH, postgresql://…, memory:")] = "sqlite:"
+    log: Annotated[str, _about("where topics live; db: keeps them in the database")] = "db:"
+    index: Annotated[str, _about("where the search index lives; file: is DATA/index")] = "file:"
+    blobs: Annotated[str, _about("where packages and outputs live; file: is DATA/blobs, memory: forgets")] = "file:"
+    durability: Annotated[
+        Literal["full", "delayed"],
+        _about("delayed: runtime state (poll times, heartbeats) may lose its last second when the machine dies"),
+    ] = "full"
+
+    open_read: Annotated[bool | None, _about("reading needs no token; unset: only while listening on loopback")] = None
+    allow_local: Annotated[
+        bool | None, _about("admins may add paths and file:// URLs; unset: only while listening on loopback")
+    ] = None
+    allow_schemes: Annotated[Names, _about("URL schemes that may be mirrored")] = ("https", "http", "ssh", "git")
+    allow_networks: Annotated[
+        Names, _about("private address ranges that may be asked, such as 127.0.0.0/8 or 192.168.1.0/24")
+    ] = ()
+
+    poll_min: Annotated[Seconds, _positive("shortest time between two looks at one source")] = 60.0
+    poll_max: Annotated[Seconds, _positive("longest time between two looks at one source")] = 28_800.0
+    poll_concurrency: Annotated[int, _positive("looks at the same time")] = 64
+    host_concurrency: Annotated[int, _positive("looks and fetches at the same time at one upstream host")] = 8
+    host_rate: Annotated[float, _positive("requests per second to one upstream host")] = 50.0
+    look_timeout: Annotated[Seconds, _positive("longest time for one look")] = 30.0
+    fetch_concurrency: Annotated[int, _positive("fetches at the same time")] = 4
+    fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
+    max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
+
+    index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
+    index_max_file: Annotated[int, _positive("larger files are found by name only")] = 2_000_000
+    search_seconds: Annotated[Seconds, _positive("longest time for one search; then what was found is given")] = 10.0
+
+    beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return split_address(self.listen)
+
+    @property
+    def loopback(self) -> bool:
+        """Only this machine can reach the server, so its users are trusted a little more."""
+        return is_loopback(self.address[0])
+
+
+def is_loopback(host: str) -> bool:
+    """`127.example.org` is a name like any other, and may lead anywhere."""
+    from ipaddress import ip_address
+
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """`127.0.0.1:7337` and `[::1]:7337`; port 0 lets the system choose. ValueError says what is wrong."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host:
+        raise ValueError(f"'{listen}' is not HOST:PORT")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+        raise ValueError(f"'{port}' is not a port between 0 and 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"'{listen}': an IPv6 address is written [ADDRESS]:PORT")
+    return host, int(port)

@@ -1,0 +1,19 @@
+"""The core: the rooms of one process behind one name. Doors call `core.<noun>.<verb>(caller, …)` and nothing else."""
+
+import msgspec
+
+from skep.access.service import Access
+from skep.gather.service import Gather
+from skep.search.service import Search
+from skep.sources.service import Sources
+from skep.status import StatusView
+from skep.topics.service import Topics
+
+
+class Core(msgspec.Struct, frozen=True):
+    access: Access
+    sources: Sources
+    topics: Topics
+    search: Search
+    gather: Gather
+    status: StatusView

@@ -1,0 +1,93 @@
+"""`skep status`, `skep token …` and `skep topic …`: looking after a server."""
+
+import sys
+import time
+from argparse import Namespace
+
+import msgspec
+
+from skep.client import Client
+from skep.doors.cli import exits
+from skep.doors.cli.terminal import ago, clean, table, width
+from skep.errors import BadInput
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def status(args: Namespace) -> int:
+    with Client() as client:
+        answer = client.status()
+    if args.json:
+        _print_json(answer)
+        return exits.OK
+    now = time.time()
+    states = ", ".join(f"{count} {state}" for state, count in sorted(answer.sources.items()))
+    print(f"skep {answer.version} at {client.url}, started {ago(answer.started_at, now)}")
+    print(f"sources    {sum(answer.sources.values())}" + (f" ({states})" if states else ""))
+    print(f"index      {answer.documents} files, {answer.indexed_bytes / 1e6:.1f} MB, {answer.shards} shards")
+    print(f"orders     {answer.orders_pending} pending")
+    members = [(one.id, one.role, one.state, ago(one.last_alive, now), one.status) for one in answer.members]
+    print()
+    print(table(("MEMBER", "ROLE", "STATE", "SEEN", "DOING"), members, width(sys.stdout)))
+    return exits.OK
+
+
+def token_create(args: Namespace) -> int:
+    """The token alone on stdout, so that a script can take it."""
+    expires_in = None if args.expires is None else span(args.expires)
+    with Client() as client:
+        new = client.tokens.create(args.subject, args.scope, expires_in)
+    if args.json:
+        _print_json(new)
+        return exits.OK
+    print(new.token)
+    print(f"token {new.info.id} for {clean(new.info.subject)}; it is not shown again", file=sys.stderr)
+    return exits.OK
+
+
+def span(text: str) -> float:
+    """`90s`, `30m`, `12h`, `30d`, `2w`; a bare number is seconds."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    if not (number.isascii() and number.isdigit() and int(number) > 0):
+        raise BadInput(f"'{text}' is no length of time", hint="such as 90s, 30m, 12h, 30d or 2w")
+    return float(int(number) * _UNITS[unit])
+
+
+def token_list(args: Namespace) -> int:
+    with Client() as client:
+        tokens = list(client.tokens.list())
+    if args.json:
+        for one in tokens:
+            _print_json(one)
+        return exits.OK
+    now = time.time()
+    rows = [
+        (one.id, one.subject, ", ".join(one.scopes), ago(one.created_at, now), ago(one.expires_at, now))
+        for one in tokens
+    ]
+    print(table(("ID", "SUBJECT", "SCOPES", "CREATED", "EXPIRES"), rows, width(sys.stdout)))
+    return exits.OK
+
+
+def token_revoke(args: Namespace) -> int:
+    with Client() as client:
+        client.tokens.revoke(args.id)
+    print(f"revoked {clean(args.id)}")
+    return exits.OK
+
+
+def topic_read(args: Namespace) -> int:
+    with Client() as client:
+        messages = client.topics.read(args.topic, args.offset, args.limit)
+    now = time.time()
+    for one in messages:
+        if args.json:
+            _print_json(one)
+        else:
+            body = msgspec.json.encode(one.body).decode()
+            print(clean(f"{one.offset}  {ago(one.at, now)}  {one.key}  {body}"))
+    return exits.OK
+
+
+def _print_json(answer: object) -> None:
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")

@@ -1,0 +1,44 @@
+"""The command `skep`. Commands are named by text and imported when chosen, so that none pays for another."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from skep.doors.cli import exits
+from skep.doors.cli.parser import build, guarded
+from skep.doors.cli.terminal import clean
+from skep.errors import BadQuery, SkepError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    args = build().parse_args(guarded(sys.argv[1:] if argv is None else argv))
+    module, function = args.run.split(":")
+    try:
+        code: int = getattr(import_module(f"skep.doors.cli.{module}"), function)(args)
+        sys.stdout.flush()
+    except SkepError as error:
+        complain(error, " ".join(getattr(args, "query", ())))
+        return exits.code_of(error)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # whoever read us has seen enough; without this the interpreter complains when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.OK
+    return code
+
+
+def complain(error: SkepError, query: str = "") -> None:
+    lines = [f"skep: {error.message}"]
+    if isinstance(error, BadQuery) and error.column and query:
+        lines += [f"  {query}", "  " + " " * (error.column - 1) + "^"]
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    print("\n".join(clean(line) for line in lines), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""The words of the command line. A command's own arguments are declared only when it was chosen."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Fill = Callable[["Command"], None]
+
+
+class Command(argparse.ArgumentParser):
+    """`run` is `module:function` below skep.doors.cli."""
+
+    def __init__(self, *, fill: Fill | None = None, run: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._fill = fill
+        if run:
+            self.set_defaults(run=run)
+
+    def fill(self) -> None:
+        fill, self._fill = self._fill, None
+        if fill:
+            fill(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.fill()
+        return super().parse_known_args(args, namespace)
+
+
+class FullCommand(Command):
+    """Declares everything at once: for completion and documentation."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fill()
+
+
+_GUARD = "\0"
+
+
+def guarded(argv: Sequence[str]) -> list[str]:
+    """`-path:test` is a word of a query, not an option: it is marked, so that argparse leaves it alone."""
+    if not argv or argv[0] != "search":
+        return list(argv)
+    return [_GUARD + word if word[:1] == "-" and word[1:2] != "-" and ":" in word else word for word in argv]
+
+
+def query_word(word: str) -> str:
+    return word.removeprefix(_GUARD)
+
+
+def build(kind: type[Command] = Command) -> Command:
+    return kind(
+        prog="skep",
+        description="Mirrors git repositories, keeps them fresh and searches them.",
+        epilog="SKEP_URL and SKEP_TOKEN say which server is asked; see docs/cli.md for exit codes.",
+        fill=_fill_root,
+    )
+
+
+def _fill_root(parser: Command) -> None:
+    parser.add_argument("--version", action=_Version)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands.add_parser("up", help="start Skep on this machine", fill=_fill_up, run="server:up")
+    commands.add_parser("source", help="add, list and change what is mirrored", fill=_fill_source)
+    commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
+    commands.add_parser("status", help="what the server holds and does", fill=_json, run="admin:status")
+    commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
+    commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
+    commands.add_parser("topic", help="read what was told", fill=_fill_topic)
+    commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
+
+
+class _Version(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, help="print the version")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from skep import __version__
+
+        print(f"skep {__version__}")
+        parser.exit()
+
+
+def _json(parser: Command) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs: JSON, one object per line")
+
+
+def _settings(parser: Command) -> None:
+    from skep.config_load import FIELDS, about, expected
+
+    parser.add_argument("--config", metavar="FILE", help="settings file (SKEP_CONFIG, else ./skep.toml if it exists)")
+    for name in FIELDS:
+        text = f"{about(name)} ({expected(name)})".replace("%", "%%")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", dest=f"set_{name}", help=text)
+
+
+def _fill_up(parser: Command) -> None:
+    parser.add_argument("--add", metavar="URL", action="append", default=[], help="mirror this too, if it is not yet")
+    _settings(parser)
+
+
+def _fill_config(parser: Command) -> None:
+    _json(parser)
+    parser.add_argument("--example", action="store_true", help="print a skep.toml with every default")
+    _settings(parser)
+
+
+def _fill_source(parser: Command) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    verbs.add_parser("add", help="mirror a repository", fill=_fill_add, run="source:add")
+    verbs.add_parser("list", help="all sources", fill=_fill_list, run="source:listing")
+    verbs.add_parser("show", help="one source", fill=_fill_show, run="source:show")
+    verbs.add_parser("update", help="change URL, labels or visibility", fill=_fill_update, run="source:update")
+    verbs.add_parser("fetch", help="look at the upstream now", fill=_fill_fetch, run="source:fetch")
+    verbs.add_parser("remove", help="forget a source and its mirror", fill=_fill_remove, run="source:remove")
+
+
+def _ref(parser: Command) -> None:
+    parser.add_argument("ref", metavar="REF", help="id, name (github.com/org/repo) or URL")
+
+
+def _wait(parser: Command) -> None:
+    parser.add_argument("--wait", action="store_true", help="return when its newest commit is searchable")
+
+
+def _labels(parser: Command, help: str) -> None:
+    parser.add_argument("--label", metavar="LABEL", action="append", help=help)
+
+
+def _fill_add(parser: Command) -> None:
+    parser.add_argument("url", metavar="URL", nargs="+", help="URL or path of a repository")
+    _wait(parser)
+    _labels(parser, "give it this label; may be repeated")
+    parser.add_argument("--private", action="store_true", help="seen only with the scope 'private'")
+    _json(parser)
+
+
+def _fill_list(parser: Command) -> None:
+    parser.add_argument("--state", help="only those in this state: new, cloning, current, failing, …")
+    _json(parser)
+
+
+def _fill_show(parser: Command) -> None:
+    _ref(parser)
+    _json(parser)
+
+
+def _fill_update(parser: Command) -> None:
+    _ref(parser)
+    parser.add_argument("--url", help="the upstream moved here")
+    _labels(parser, "these labels instead of its own; '' for none")
+    seen = parser.add_mutually_exclusive_group()
+    seen.add_argument("--private", dest="visibility", action="store_const", const="private", help="hide it")
+    seen.add_argument(
+        "--public", dest="visibility", action="store_const", const="public", help="show it to all readers"
+    )
+    _json(parser)
+
+
+def _fill_fetch(parser: Command) -> None:
+    _ref(parser)
+    _wait(parser)
+    _json(parser)
+
+
+def _fill_remove(parser: Command) -> None:
+    _ref(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _fill_search(parser: Command) -> None:
+    parser.add_argument("query", metavar="QUERY", nargs="+", type=query_word, help="words are joined by blanks")
+    parser.add_argument("--lines", metavar="N", type=int, default=50, help="matching lines at most (50)")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal")
+    _json(parser)
+
+
+def _fill_token(parser: Command) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    verbs.add_parser("create", help="make a token; it is shown once", fill=_fill_token_create, run="admin:token_create")
+    verbs.add_parser("list", help="all tokens", fill=_json, run="admin:token_list")
+    verbs.add_parser("revoke", help="end a token", fill=_fill_token_revoke, run="admin:token_revoke")
+
+
+def _fill_token_create(parser: Command) -> None:
+    parser.add_argument("subject", metavar="SUBJECT", help="who will use it")
+    scopes = ("read", "write", "private", "admin")
+    parser.add_argument("--scope", action="append", required=True, choices=scopes, help="may be repeated")
+    parser.add_argument("--expires", metavar="TIME", help="after 90s, 30m, 12h, 30d or 2w; never if not given")
+    _json(parser)
+
+
+def _fill_token_revoke(parser: Command) -> None:
+    parser.add_argument("id", metavar="ID", help="as `skep token list` shows it")
+
+
+def _fill_topic(parser: Command) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    verbs.add_parser("read", help="messages of a topic", fill=_fill_topic_read, run="admin:topic_read")
+
+
+def _fill_topic_read(parser: Command) -> None:
+    parser.add_argument("topic", metavar="NAME", help="such as skep.changes")
+    parser.add_argument("--offset", type=int, default=0, help="first message to read (0)")
+    parser.add_argument("--limit", type=int, default=100, help="messages at most (100)")
+    _json(parser)
+
+
+def _fill_completion(parser: Command) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="write the output where it looks")

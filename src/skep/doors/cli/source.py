@@ -1,0 +1,166 @@
+"""`skep source …`: what is mirrored."""
+
+import math
+import os
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import msgspec
+
+from skep.client import Client
+from skep.doors.cli import exits
+from skep.doors.cli.main import complain
+from skep.doors.cli.terminal import Bar, ago, clean, table, width
+from skep.errors import BadInput, SkepError
+from skep.model.source import Source
+
+
+def add(args: Namespace) -> int:
+    """Every URL is tried; the exit code is that of the first that went wrong."""
+    code, added = exits.OK, []
+    with Client() as client:
+        for url in args.url:
+            try:
+                answer = client.sources.add(
+                    absolute(url), visibility="private" if args.private else "public", labels=args.label or ()
+                )
+            except SkepError as error:
+                complain(error)
+                code = code or exits.code_of(error)
+                continue
+            added.append(answer.source)
+            if not args.wait:
+                _tell(answer.source, "added" if answer.created else "known already", args.json)
+        for source in added if args.wait else ():
+            code = _settle(client, source, 0.0, args.json) or code
+    return code
+
+
+def absolute(url: str) -> str:
+    """A path means what it means here, wherever the server runs; anything else is left as it was typed."""
+    if "://" in url or not (url.startswith((".", "/", "~")) or os.path.exists(url)):  # noqa: PTH110 - takes any text
+        return url
+    return os.path.abspath(Path(url).expanduser())  # noqa: PTH100 - folds `..` without following links
+
+
+def listing(args: Namespace) -> int:
+    with Client() as client:
+        sources = client.sources.list(state=args.state)
+        if args.json:
+            for source in sources:
+                _print_json(source)
+            return exits.OK
+        now = time.time()
+        rows = [
+            (one.name, one.state, ago(one.last_fetched, now), ago(one.next_poll, now), one.id, _note(one))
+            for one in sources
+        ]
+    if rows:
+        print(table(("NAME", "STATE", "FETCHED", "NEXT POLL", "ID", "NOTE"), rows, width(sys.stdout)))
+    else:
+        print("no sources yet; `skep source add URL` mirrors one", file=sys.stderr)
+    return exits.OK
+
+
+def show(args: Namespace) -> int:
+    with Client() as client:
+        source = client.sources.show(args.ref)
+    if args.json:
+        _print_json(source)
+        return exits.OK
+    now = time.time()
+    facts = {
+        "name": source.name,
+        "url": source.url,
+        "id": source.id,
+        "state": source.state,
+        "note": _note(source),
+        "visibility": source.visibility,
+        "labels": ", ".join(source.labels),
+        "branch": source.default_branch,
+        "searchable": source.indexed_commit or "not yet",
+        "looked at": ago(source.last_looked, now),
+        "fetched": ago(source.last_fetched, now),
+        "changed": ago(source.last_changed, now),
+        "next poll": ago(source.next_poll, now),
+        "added": ago(source.added_at, now),
+    }
+    print("\n".join(f"{key:<11}{clean(value)}" for key, value in facts.items() if value))
+    return exits.OK
+
+
+def update(args: Namespace) -> int:
+    labels = None if args.label is None else [label for label in args.label if label]
+    url = None if args.url is None else absolute(args.url)
+    if (url, labels, args.visibility) == (None, None, None):
+        raise BadInput("nothing to change", hint="give --url, --label, --private or --public")
+    with Client() as client:
+        source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels)
+    _tell(source, "updated", args.json)
+    return exits.OK
+
+
+def fetch(args: Namespace) -> int:
+    with Client() as client:
+        asked = time.time()
+        source = client.sources.fetch(args.ref)
+        if args.wait:
+            return _settle(client, source, asked if client.local else later_look(source), args.json)
+    _tell(source, "will be looked at now", args.json)
+    return exits.OK
+
+
+def later_look(source: Source) -> float:
+    """For a server whose clock may differ from ours: any look later than the last one it knew has to do."""
+    return math.nextafter(source.last_looked or 0.0, math.inf)
+
+
+def remove(args: Namespace) -> int:
+    with Client() as client:
+        source = client.sources.show(args.ref)
+        if not args.yes and sys.stdin.isatty() and sys.stderr.isatty():
+            print(f"remove {clean(source.name)} and its mirror? [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise BadInput("nothing was removed")
+        client.sources.remove(source.id)
+    print(f"removed {clean(source.name)}")
+    return exits.OK
+
+
+def _settle(client: Client, source: Source, looked_after: float, as_json: bool) -> int:
+    """Waits until it is searchable (OK) or failing (FAILED_SOURCE), and shows how far it is meanwhile."""
+    bar = Bar()
+    while True:
+        waited = client.sources.wait(source.id, looked_after=looked_after, timeout=0.5 if bar.live else 5.0)
+        if waited.settled:
+            break
+        progress = waited.source.progress
+        stage, done, total = (progress.stage, progress.done, progress.total) if progress else (source.state, 0, 0)
+        bar.show(waited.source.name, stage, done, total)
+    bar.done()
+    source = waited.source
+    _tell(source, "is searchable" if source.state == "current" else source.state, as_json)
+    if source.state == "current":
+        return exits.OK
+    reason = source.failure.message if source.failure else f"its state is {source.state}"
+    complain(SkepError(f"{source.url}: {reason}", hint="Skep goes on trying; `skep source show` tells when"))
+    return exits.FAILED_SOURCE
+
+
+def _note(source: Source) -> str:
+    if source.progress and source.progress.total:
+        return f"{source.progress.stage} {source.progress.done / source.progress.total:.0%}"
+    return source.failure.message if source.failure else ""
+
+
+def _tell(source: Source, what: str, as_json: bool) -> None:
+    if as_json:
+        _print_json(source)
+    else:
+        print(clean(f"{source.id}  {source.name}  {what}"), flush=True)
+
+
+def _print_json(source: Source) -> None:
+    sys.stdout.write(msgspec.json.encode(source).decode() + "\n")

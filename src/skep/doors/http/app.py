@@ -1,0 +1,65 @@
+"""The HTTP door put together: API, pages and git behind one guard."""
+
+from litestar import Litestar, Router
+from litestar.datastructures import State
+from litestar.enums import ScopeType
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+import skep
+from skep.clock import Clock, SystemClock
+from skep.config import Settings
+from skep.core import Core
+from skep.doors.http import search, sources, system, tokens, topics
+from skep.doors.http.errors import handle
+from skep.doors.http.git import GitDoor
+from skep.doors.http.given import provide
+from skep.doors.http.guard import Guard
+from skep.doors.pages import site
+
+API_BODY_LIMIT = 1_000_000
+
+
+def create_app(core: Core, settings: Settings, clock: Clock | None = None) -> ASGIApp:
+    inner = Litestar(
+        [_api(), *system.ROOT_HANDLERS, *site.HANDLERS],
+        dependencies=provide(core, settings),
+        exception_handlers={Exception: handle},
+        openapi_config=_openapi(),
+        request_max_body_size=API_BODY_LIMIT,
+        on_shutdown=[site.close],
+        logging_config=None,
+        state=State({"clock": clock or SystemClock(), "settings": settings}),
+    )
+    return Guard(_fork(inner, GitDoor(core.gather)), core.access, settings)
+
+
+def _fork(pages: ASGIApp, git: GitDoor) -> ASGIApp:
+    """Git goes past Litestar, which would tidy up its paths and stand between it and its stream."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP and scope["path"].startswith("/git/"):
+            await git(scope, receive, send)
+        else:
+            await pages(scope, receive, send)
+
+    return app
+
+
+def _api() -> Router:
+    rooms = (sources, search, tokens, topics, system)
+    return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
+
+
+def _openapi() -> OpenAPIConfig:
+    bearer = SecurityScheme(type="http", scheme="bearer", description="a token of `skep token create`")
+    return OpenAPIConfig(
+        title="Skep",
+        version=skep.__version__,
+        path="/api/v1/schema",
+        render_plugins=[JsonRenderPlugin()],
+        components=Components(security_schemes={"token": bearer}),
+        security=[{"token": []}],
+    )

@@ -1,0 +1,40 @@
+"""What every handler is given: the core, the settings, and the caller whom the guard made out."""
+
+from typing import Annotated, Any
+
+from litestar import Request
+from litestar.datastructures import State
+from litestar.di import NamedDependency, Provide
+from litestar.params import QueryParameter, SkipValidation
+
+from skep.config import Settings
+from skep.core import Core
+from skep.model.caller import Caller
+from skep.model.source import SourceState
+
+TheCore = NamedDependency[SkipValidation[Core]]
+TheSettings = NamedDependency[SkipValidation[Settings]]
+Asker = NamedDependency[SkipValidation[Caller]]
+Asked = Request[Caller, Any, State]
+
+PageToken = Annotated[str, QueryParameter(description="`next_page` of the answer before", max_length=2000)]
+#: `state` itself is a reserved name of Litestar's
+InState = Annotated[SourceState | None, QueryParameter(name="state", description="only sources in this state")]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="how many at most")]
+
+
+def provide(core: Core, settings: Settings) -> dict[str, Provide]:
+    def the_core() -> Core:
+        return core
+
+    def the_settings() -> Settings:
+        return settings
+
+    def the_caller(request: Asked) -> Caller:
+        return request.user
+
+    return {
+        "core": Provide(the_core, sync_to_thread=False),
+        "settings": Provide(the_settings, sync_to_thread=False),
+        "caller": Provide(the_caller, sync_to_thread=False),
+    }

@@ -1,0 +1,214 @@
+"""Before anything is answered: is the Host ours, is the Origin ours, who asks? And headers that browsers obey.
+
+A web page elsewhere must not reach a Skep on somebody's laptop, neither by a name it rebinds to 127.0.0.1 (Host) nor
+by posting across origins (Origin, Sec-Fetch-Site).
+"""
+
+import base64
+import binascii
+import ipaddress
+import logging
+import time
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from skep.access.service import Access
+from skep.config import Settings
+from skep.doors.http.errors import send_error
+from skep.errors import BadInput, NeedsToken, NotAllowed
+from skep.model.caller import Caller
+
+log = logging.getLogger("skep.http")
+
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+#: answered without asking who it is, so that they answer while the database is away
+_OPEN = ("/healthz", "/readyz", "/static/")
+_NOBODY = Caller("nobody", frozenset(), known=False)
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Hosts:
+    """The names this server answers to."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._listen = split_host(settings.listen)[0]
+        public = urlsplit(settings.public_url)
+        self._public = public.netloc.lower()
+        self._names = {name.lower() for name in settings.allow_hosts} | ({self._public} if public.netloc else set())
+        if public.hostname:
+            self._names.add(public.hostname)
+
+    def serves(self, host: str) -> bool:
+        name, port = split_host(host)
+        if port and not port.isdecimal():
+            return False
+        if host.lower() in self._names or name in self._names:
+            return True
+        if is_loopback(self._listen):
+            return name == self._listen or is_loopback(name)
+        if self._listen in ("", "0.0.0.0", "::"):  # noqa: S104  (a rebound name is a name, never an address)
+            return name == "localhost" or _address(name) is not None
+        return name == self._listen
+
+    def same_origin(self, origin: str, host: str) -> bool:
+        """May a page of `origin` use this server, asked as `host`? Another port is another origin."""
+        try:
+            place = urlsplit(origin).netloc.lower()
+        except ValueError:
+            return False
+        if not place:
+            return False
+        return place in {host.lower(), self._public} or place in self._names or split_host(place)[0] in self._names
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, access: Access, settings: Settings) -> None:
+        self._app = app
+        self._access = access
+        self._hosts = Hosts(settings)
+        self.cookie = cookie_name(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            await self._http(scope, receive, send)
+        elif scope["type"] == ScopeType.WEBSOCKET:
+            await send({"type": "websocket.close", "code": 1008, "reason": "no websockets here"})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _http(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        began = time.monotonic()
+        out = _Sending(scope, send)
+        scope["user"] = _NOBODY
+        try:
+            await self._admit(scope)
+            await self._app(scope, receive, out)
+        except Exception as error:
+            if out.status:  # too late for an answer: the server cuts the connection
+                raise
+            await send_error(error, scope, out)
+        finally:
+            took = (time.monotonic() - began) * 1000
+            log.debug("%s %s %s %.1f ms", scope["method"], scope["path"], out.status, took)
+
+    async def _admit(self, scope: HTTPScope) -> None:
+        fields = _fields(scope)
+        host = fields.get("host", "")
+        if not self._hosts.serves(host):
+            raise NotAllowed(f"this server does not answer to the name {host!r}", hint="add it to `allow_hosts`")
+        origin = fields.get("origin")
+        site = fields.get("sec-fetch-site", "")
+        unsafe = scope["method"] not in _SAFE
+        if origin is not None and not self._hosts.same_origin(origin, host):
+            raise NotAllowed(f"requests from {origin!r} are refused", hint="add its host to `allow_hosts`")
+        if unsafe and origin is None and site in ("cross-site", "same-site"):
+            raise NotAllowed("this request comes from another site", hint="open Skep itself and try there")
+        if scope["path"].startswith(_OPEN):
+            return
+        if "authorization" in fields:
+            scope["user"] = await self._access.caller(_token(fields["authorization"]))
+            return
+        session = _cookie(fields.get("cookie", ""), self.cookie)
+        scope["user"] = await self._by_cookie(session)
+        if unsafe and scope["user"].known and origin is None and site != "same-origin":
+            raise NotAllowed("a browser session must say where it comes from", hint="use a token instead of a cookie")
+
+    async def _by_cookie(self, session: str | None) -> Caller:
+        """A session that ended makes its browser a stranger, so that it can still reach the login page."""
+        try:
+            return await self._access.caller(session)
+        except NeedsToken:
+            return await self._access.caller(None)
+
+
+class _Sending:
+    """Adds the headers to every answer, and answers HEAD as GET without the body."""
+
+    def __init__(self, scope: HTTPScope, send: Send) -> None:
+        self._send = send
+        self._bare = scope["method"] == "HEAD"
+        self.status = 0
+        if self._bare:
+            scope["method"] = "GET"
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = list(message["headers"])
+            names = {name.lower() for name, _ in headers}
+            extra = _HEADERS if b"cache-control" in names else {**_HEADERS, "cache-control": "private, no-cache"}
+            message["headers"] = headers + [(name.encode(), value.encode()) for name, value in extra.items()]
+        elif self._bare and message["type"] == "http.response.body":
+            message["body"] = b""
+        await self._send(message)
+
+
+def cookie_name(settings: Settings) -> str:
+    """Browsers share cookies between the ports of a host, so each Skep of a machine has its own name."""
+    return f"skep_{split_host(settings.listen)[1] or 'session'}"
+
+
+def split_host(text: str) -> tuple[str, str]:
+    """`[::1]:80` -> ("::1", "80")."""
+    if text.startswith("["):
+        name, _, rest = text[1:].partition("]")
+        return name.lower(), rest.removeprefix(":")
+    name, colon, port = text.rpartition(":")
+    return (name.lower(), port) if colon and ":" not in name else (text.lower(), "")
+
+
+def is_loopback(name: str) -> bool:
+    address = _address(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _fields(scope: HTTPScope) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").lower()
+        if key in ("host", "origin", "authorization") and key in fields:
+            raise BadInput(f"the header {key!r} is there twice")
+        fields[key] = value.decode("latin-1")
+    return fields
+
+
+def _token(header: str) -> str:
+    """From `Bearer TOKEN`, or the password of `Basic …`: what git sends."""
+    scheme, _, value = header.partition(" ")
+    value = value.strip()
+    if scheme.lower() == "basic":
+        try:
+            value = base64.b64decode(value, validate=True).decode("utf-8").partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            value = ""
+    elif scheme.lower() != "bearer":
+        value = ""
+    if not value:
+        raise NeedsToken("the Authorization header holds no token", hint="send `Authorization: Bearer TOKEN`")
+    return value
+
+
+def _cookie(header: str, name: str) -> str | None:
+    try:
+        morsel = SimpleCookie(header).get(name)
+    except CookieError:
+        return None
+    return morsel.value if morsel else None

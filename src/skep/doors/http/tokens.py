@@ -1,0 +1,46 @@
+"""Tokens and login links."""
+
+import msgspec
+from litestar import delete, get, post
+from litestar.params import FromPath, JSONBody
+
+from skep.doors.http.given import Asker, Limit, PageToken, TheCore
+from skep.model.answers import NewToken, Page, TokenInfo
+from skep.model.caller import Scope
+
+_TAGS = ["tokens"]
+
+
+class TokenOrder(msgspec.Struct, forbid_unknown_fields=True):
+    subject: str
+    scopes: list[Scope]
+    #: seconds; without it the token is good until it is revoked
+    expires_in: float | None = None
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    #: good once, at /login?ticket=…
+    ticket: str
+
+
+@post("/tokens", tags=_TAGS, summary="Make a token; it is shown this once")
+async def create_token(core: TheCore, caller: Asker, data: JSONBody[TokenOrder]) -> NewToken:
+    return await core.access.create(caller, data.subject, data.scopes, data.expires_in)
+
+
+@get("/tokens", tags=_TAGS, summary="List tokens")
+async def list_tokens(core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100) -> Page[TokenInfo]:
+    return await core.access.list(caller, page, limit)
+
+
+@delete("/tokens/{id:str}", tags=_TAGS, summary="Revoke a token")
+async def revoke_token(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.access.revoke(caller, id)
+
+
+@post("/login-ticket", tags=_TAGS, summary="Make a one-time ticket for a browser login", status_code=200)
+async def login_ticket(core: TheCore, caller: Asker) -> Ticket:
+    return Ticket(await core.access.login_ticket(caller))
+
+
+HANDLERS = [create_token, list_tokens, revoke_token, login_ticket]

@@ -1,0 +1,19 @@
+"""All pages in one list."""
+
+from litestar import Litestar
+
+from skep.doors.pages import docs, files, login, search, sources, static, status
+
+HANDLERS = [
+    *search.HANDLERS,
+    *sources.HANDLERS,
+    *files.HANDLERS,
+    *login.HANDLERS,
+    *status.HANDLERS,
+    *docs.HANDLERS,
+    static.static_file,
+]
+
+
+async def close(app: Litestar) -> None:
+    await files.close(app)

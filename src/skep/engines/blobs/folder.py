@@ -1,0 +1,148 @@
+"""Blobs as files: `FOLDER/ab/<sha256>`, written aside, synced, then renamed into place."""
+
+import asyncio
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from skep.engines.blobs.base import BlobInfo, Blobs, checked_id, checked_start, is_id
+from skep.errors import NoSpace, NotFound, Unavailable
+
+CHUNK = 1 << 20
+
+
+async def open_folder(url: str, *, data: Path) -> Blobs:
+    """`file:` is DATA/blobs; `file:PATH` that folder, relative to DATA."""
+    root = data / (url.partition(":")[2].removeprefix("//") or "blobs")
+    return await asyncio.to_thread(FolderBlobs, root)
+
+
+class FolderBlobs:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._aside = root / "aside"
+        with _explained(root):
+            root.mkdir(parents=True, exist_ok=True)
+            # what a killed process left half written
+            shutil.rmtree(self._aside, ignore_errors=True)
+            self._aside.mkdir()
+
+    async def put(self, chunks: AsyncIterable[bytes]) -> BlobInfo:
+        with _explained(self._root):
+            file = await asyncio.to_thread(self._begin)
+            try:
+                hashed, size = hashlib.sha256(), 0
+                async for chunk in _gathered(chunks):
+                    await asyncio.to_thread(_write, file, hashed, chunk)
+                    size += len(chunk)
+                info = BlobInfo(hashed.hexdigest(), size)
+                await asyncio.to_thread(self._settle, file, info.id)
+            finally:
+                _abandon(file)
+        return info
+
+    async def open(self, id: str, start: int = 0) -> AsyncIterator[bytes]:
+        path, start = self._path(id), checked_start(start)
+        with _explained(path):
+            try:
+                file = await asyncio.to_thread(path.open, "rb")
+            except FileNotFoundError:
+                raise NotFound(f"there is no blob {id}") from None
+            with file:
+                file.seek(start)
+                while chunk := await asyncio.to_thread(file.read, CHUNK):
+                    yield chunk
+
+    async def stat(self, id: str) -> BlobInfo | None:
+        path = self._path(id)
+        with _explained(path):
+            try:
+                return BlobInfo(id, path.stat().st_size)
+            except FileNotFoundError:
+                return None
+
+    async def delete(self, id: str) -> None:
+        path = self._path(id)
+        with _explained(path):
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def list(self) -> AsyncIterator[BlobInfo]:
+        with _explained(self._root):
+            for prefix in await asyncio.to_thread(sorted, self._root.iterdir()):
+                if len(prefix.name) == 2:
+                    for info in await asyncio.to_thread(_infos, prefix):
+                        yield info
+
+    def _path(self, id: str) -> Path:
+        return self._root / checked_id(id)[:2] / id
+
+    def _begin(self) -> BinaryIO:
+        descriptor, name = tempfile.mkstemp(dir=self._aside)
+        # unbuffered: nothing is left to be written, and to fail, when it is closed
+        return open(name, "wb", buffering=0, opener=lambda _name, _flags: descriptor)
+
+    def _settle(self, file: BinaryIO, id: str) -> None:
+        os.fsync(file.fileno())
+        place = self._path(id)
+        if not place.parent.exists():
+            place.parent.mkdir(exist_ok=True)
+            _sync_folder(self._root)
+        Path(file.name).replace(place)
+        _sync_folder(place.parent)
+
+
+async def _gathered(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Small chunks together: each one written costs a change of thread."""
+    held: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk)
+        if size >= CHUNK:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _write(file: BinaryIO, hashed: "hashlib._Hash", chunk: bytes) -> None:
+    hashed.update(chunk)
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def _abandon(file: BinaryIO) -> None:
+    """Nothing is left under this name once it is renamed. Not in a thread: a cancelled task gets it done as well."""
+    file.close()
+    Path(file.name).unlink(missing_ok=True)
+
+
+def _infos(prefix: Path) -> list[BlobInfo]:
+    with os.scandir(prefix) as found:
+        return sorted((BlobInfo(f.name, f.stat().st_size) for f in found if is_id(f.name)), key=lambda info: info.id)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise NoSpace(f"the disk of {path} is full", hint="free some space; nothing stored is lost") from error
+        hint = "look at the folder's permissions and at the disk"
+        raise Unavailable(f"cannot use {path}: {error.strerror or error}", hint=hint) from error

@@ -1,0 +1,89 @@
+"""The Index face, in two halves: a Builder on workers makes immutable deltas, a Searcher on aggregators adopts them."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from skep.model.search import Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo
+
+#: by source number: may the caller see it? Numbers beyond the end are hidden.
+Visible = NDArray[np.bool_]
+
+
+class Builder(Protocol):
+    """Runs in a spawned process."""
+
+    def build(
+        self, number: int, documents: Iterable[Document], out: Path, progress: Callable[[int], None]
+    ) -> tuple[ShardInfo, ...]:
+        """Write `documents` of source `number` as durable shard folders under `out`; `progress` counts documents."""
+        ...
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where the index of a source stands."""
+
+    source: str
+    number: int
+    branch: str
+    commit: str
+    fetched_at: float
+
+
+class Hits(Protocol):
+    """A running search: iterate for the files; then `partial` is settled."""
+
+    def __aiter__(self) -> AsyncIterator[FileHit]: ...
+
+    #: the deadline or a limit ended it before every candidate was read
+    partial: bool
+
+    def standing(self, number: int) -> Standing:
+        """Of a source with hits, in the very snapshot that was searched."""
+        ...
+
+
+class Size(msgspec.Struct, frozen=True):
+    shards: int
+    documents: int
+    bytes: int
+
+
+class Searcher(Protocol):
+    async def start(self) -> None:
+        """Open what the database names, set damaged shards aside, remove folders nobody names."""
+        ...
+
+    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+        """Swap in a delta, in one transaction; doing it twice is harmless. False when fence or base are stale."""
+        ...
+
+    async def drop(self, source: str, number: int) -> None: ...
+
+    def search(self, query: Query, visible: Visible, limits: Limits) -> Hits:
+        """`source` terms were resolved into Within by the caller of this; here they are not allowed."""
+        ...
+
+    def standing(self, number: int) -> Standing | None: ...
+
+    def indexed(self) -> list[tuple[str, int]]:
+        """Id and number of every source in the index."""
+        ...
+
+    async def lost(self) -> list[str]:
+        """Ids of sources whose shards were damaged and set aside: to be built anew."""
+        ...
+
+    def size(self) -> Size: ...
+
+    async def merge_once(self) -> bool:
+        """Merge small or half-dead shards; False when there is nothing to merge."""
+        ...
+
+    async def check(self) -> list[Damage]: ...
+
+    async def close(self) -> None: ...

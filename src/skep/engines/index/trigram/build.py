@@ -1,0 +1,205 @@
+"""Builds shards. Runs in a process of its own: it keeps a core busy and needs a few hundred megabytes."""
+
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skep.clock import Clock, SystemClock
+from skep.engines.index.trigram.keys import KEYS, document_keys
+from skep.engines.index.trigram.shard import (
+    FORMAT,
+    MOST_BYTES,
+    MOST_DOCUMENTS,
+    Manifest,
+    Section,
+    bitmap_size,
+    path_hash,
+    seal,
+)
+from skep.model.ids import new_id
+from skep.model.search import Document, ShardInfo
+
+#: (key, document) pairs of one shard: what bounds the memory of a build
+_MOST_PAIRS = 32_000_000
+_DOCUMENT_BITS = np.uint32(14)
+Array = NDArray[Any]
+
+
+class TrigramBuilder:
+    """Documents of one source into shards."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+
+    def build(
+        self, number: int, documents: Iterable[Document], out: Path, progress: Callable[[int], None]
+    ) -> tuple[ShardInfo, ...]:
+        return self.build_mixed(((number, document) for document in documents), out, progress)
+
+    def build_mixed(
+        self, documents: Iterable[tuple[int, Document]], out: Path, progress: Callable[[int], None]
+    ) -> tuple[ShardInfo, ...]:
+        """Documents of several sources, each with its source's number."""
+        out.mkdir(parents=True, exist_ok=True)
+        done: list[ShardInfo] = []
+        writer: ShardWriter | None = None
+        try:
+            for count, (number, document) in enumerate(documents, start=1):
+                if writer is not None and not writer.has_room(len(document.content)):
+                    done.append(writer.finish())
+                    writer = None
+                if writer is None:
+                    writer = ShardWriter(out, new_id("shd", self._clock.now()))
+                writer.add(number, document)
+                progress(count)
+            if writer is not None:
+                done.append(writer.finish())
+        finally:
+            if writer is not None:
+                writer.close()
+        sync_folder(out)
+        return tuple(done)
+
+
+class ShardWriter:
+    def __init__(self, out: Path, id: str) -> None:
+        self._id = id
+        self._folder = out / id
+        self._folder.mkdir()
+        self._content: BinaryIO = (self._folder / "content").open("wb", buffering=1 << 20)
+        self._crc = 0
+        self._seen = np.zeros(KEYS, bool)
+        self._pairs: list[Array] = []
+        self._pair_count = 0
+        self._offsets = [0]
+        self._sources: list[int] = []
+        self._paths: list[bytes] = []
+        self._blobs: list[str] = []
+
+    def has_room(self, size: int) -> bool:
+        full = len(self._paths) >= MOST_DOCUMENTS or self._pair_count >= _MOST_PAIRS
+        return not full and self._offsets[-1] + size < MOST_BYTES
+
+    def add(self, source: int, document: Document) -> None:
+        content = document.content
+        if content and not content.endswith(b"\n"):
+            content += b"\n"
+        pairs = document_keys(content, self._seen).astype(np.uint32)
+        pairs <<= _DOCUMENT_BITS
+        pairs |= np.uint32(len(self._paths))
+        self._pairs.append(pairs)
+        self._pair_count += len(pairs)
+        self._content.write(content)
+        self._crc = zlib.crc32(content, self._crc)
+        self._offsets.append(self._offsets[-1] + len(content))
+        self._sources.append(source)
+        self._paths.append(document.path)
+        self._blobs.append(document.blob)
+
+    def finish(self) -> ShardInfo:
+        """The folder is durable on return."""
+        sync_file(self._content)
+        arrays = self._postings() | self._documents()
+        with (self._folder / "index").open("wb") as file:
+            sections, size, crc = _write_arrays(file, arrays)
+            sync_file(file)
+        manifest = Manifest(
+            FORMAT,
+            self._id,
+            len(self._paths),
+            sorted(set(self._sources)),
+            size,
+            crc,
+            self._offsets[-1],
+            self._crc,
+            sections,
+        )
+        with (self._folder / "manifest").open("wb") as file:
+            file.write(seal(manifest))
+            sync_file(file)
+        sync_folder(self._folder)
+        self.close()
+        return ShardInfo(self._id, str(self._folder), len(self._paths), self._offsets[-1])
+
+    def close(self) -> None:
+        self._content.close()
+
+    def _postings(self) -> dict[str, Array]:
+        pairs = np.concatenate(self._pairs)
+        self._pairs.clear()
+        pairs.sort()
+        documents = (pairs & np.uint32(MOST_DOCUMENTS - 1)).astype(np.uint16)
+        pairs >>= _DOCUMENT_BITS
+        every = np.bincount(pairs, minlength=KEYS)
+        del pairs
+        keys = np.flatnonzero(every)
+        counts = every[keys]
+        units = bitmap_size(len(self._paths)) // 2
+        sizes = np.minimum(counts, units)
+        starts = np.cumsum(sizes) - sizes
+        return {
+            "keys": keys.astype(np.uint32),
+            "counts": counts.astype(np.uint16),
+            "starts": starts.astype(np.uint32),
+            "postings": _lists_and_bitmaps(documents, counts, units),
+        }
+
+    def _documents(self) -> dict[str, Array]:
+        hashes = np.array([path_hash(*pair) for pair in zip(self._sources, self._paths, strict=True)], np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        sizes = np.array([0] + [len(path) + 1 for path in self._paths], np.uint32)
+        return {
+            "offsets": np.array(self._offsets, np.uint64),
+            "sources": np.array(self._sources, np.uint32),
+            "hashes": hashes[order],
+            "order": order.astype(np.uint16),
+            "path_at": np.cumsum(sizes, dtype=np.uint32),
+            "blobs": np.array(self._blobs, np.bytes_),
+            "paths": np.frombuffer(b"".join(path + b"\n" for path in self._paths), np.uint8),
+        }
+
+
+def _lists_and_bitmaps(documents: Array, counts: Array, units: int) -> Array:
+    """The postings of all keys: as they are where a list is no longer than a bitmap, else as a bitmap."""
+    dense = np.flatnonzero(counts > units)
+    ends = np.cumsum(counts)
+    pieces: list[Array] = []
+    at = 0
+    for key in dense.tolist():
+        start, end = int(ends[key] - counts[key]), int(ends[key])
+        flags = np.zeros(units * 16, bool)
+        flags[documents[start:end]] = True
+        pieces += [documents[at:start], np.packbits(flags, bitorder="little").view(np.uint16)]
+        at = end
+    return np.concatenate([*pieces, documents[at:]])
+
+
+def _write_arrays(file: BinaryIO, arrays: dict[str, Array]) -> tuple[dict[str, Section], int, int]:
+    sections: dict[str, Section] = {}
+    at = crc = 0
+    for name, array in arrays.items():
+        sections[name] = Section(array.dtype.str, at, len(array))
+        body = array.tobytes()
+        body += bytes(-len(body) % 8)
+        file.write(body)
+        crc = zlib.crc32(body, crc)
+        at += len(body)
+    return sections, at, crc
+
+
+def sync_file(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,65 @@
+"""The index folder: one folder per shard, moved in whole."""
+
+import errno
+import os
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from skep.engines.index.trigram.build import sync_folder
+from skep.engines.index.trigram.shard import Shard, is_shard_id
+from skep.errors import Damaged
+from skep.model.search import ShardInfo
+
+
+def move_in(shards: Sequence[ShardInfo], folder: Path) -> list[Shard]:
+    """Open the shards and move them into `folder`, durably; those that are there already stay.
+
+    Damaged when one is in neither place or is not what it says it is.
+    """
+    opened: list[Shard] = []
+    for info in shards:
+        if not is_shard_id(info.id):
+            raise Damaged(f"'{info.id}' is not the id of a shard")
+        inside, outside = folder / info.id, Path(info.folder)
+        shard = Shard(inside if inside.exists() else outside)
+        if shard.id != info.id:
+            raise Damaged(f"{info.folder} is shard {shard.id}, not {info.id}")
+        if not inside.exists():
+            _move(outside, inside)
+        opened.append(shard)
+    if opened:
+        sync_folder(folder)
+    return opened
+
+
+def _move(outside: Path, inside: Path) -> None:
+    try:
+        outside.rename(inside)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        aside = inside.with_name(inside.name + ".copy")
+        shutil.copytree(outside, aside, copy_function=_copy_durably)
+        sync_folder(aside)
+        aside.rename(inside)
+        shutil.rmtree(outside)
+
+
+def _copy_durably(source: str, target: str) -> None:
+    shutil.copyfile(source, target)
+    with Path(target).open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def remove(folder: Path, ids: Collection[str]) -> None:
+    """Searches that still read these shards have them open and are not disturbed."""
+    for id in ids:
+        shutil.rmtree(folder / id, ignore_errors=True)
+
+
+def remove_unnamed(folder: Path, named: Collection[str]) -> None:
+    """What a killed process left behind: moved in but never adopted, or half merged."""
+    for path in folder.iterdir():
+        if path.is_dir() and path.name not in named:
+            shutil.rmtree(path, ignore_errors=True)

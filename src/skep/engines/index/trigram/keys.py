@@ -1,0 +1,56 @@
+"""Trigram keys: three bytes, each folded to one of 64 classes, make a number of 18 bits.
+
+Letters lose their case, so one index serves searches with and without it; rare bytes share classes, which only means
+a few more candidates to read.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEYS = 1 << 18
+_PUNCTUATION = b"\"#&'()*+,-./:;<=>[]{}!"
+
+
+def _classes() -> bytes:
+    table = bytearray(byte & 63 for byte in range(256))
+    for byte in range(128):
+        table[byte] = 63
+    for letter in range(26):
+        table[ord("a") + letter] = table[ord("A") + letter] = letter
+    for digit in range(10):
+        table[ord("0") + digit] = 26 + digit
+    for number, byte in enumerate(_PUNCTUATION):
+        table[byte] = 36 + number
+    for number, group in enumerate((b"_", b" ", b"\t", b"\r\n", b"%|"), start=36 + len(_PUNCTUATION)):
+        for byte in group:
+            table[byte] = number
+    return bytes(table)
+
+
+FOLD = _classes()
+
+
+def document_keys(content: bytes, seen: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The distinct keys of a document, ascending. `seen` is KEYS long, all False, and is left so.
+
+    Scattering into a mask finds the distinct ones several times faster than sorting.
+    """
+    folded = np.frombuffer(content.translate(FOLD), np.uint8)
+    if len(folded) < 3:
+        return np.empty(0, np.intp)
+    wide = folded.astype(np.uint16)
+    pairs = wide[:-2] << np.uint16(6)
+    pairs |= wide[1:-1]
+    keys = pairs.astype(np.intp)
+    keys <<= 6
+    keys |= wide[2:]
+    seen[keys] = True
+    distinct = np.flatnonzero(seen)
+    seen[distinct] = False
+    return distinct
+
+
+def literal_keys(folded: bytes) -> NDArray[np.uint32]:
+    """The keys every document has that holds this literal (already folded)."""
+    values = {folded[i] << 12 | folded[i + 1] << 6 | folded[i + 2] for i in range(len(folded) - 2)}
+    return np.array(sorted(values), np.uint32)

@@ -1,0 +1,68 @@
+"""One document under one query: its text is read once, and each term searched at most once."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from skep.engines.index.trigram.compiled import Compiled
+from skep.engines.index.trigram.excerpt import Span, excerpt
+from skep.engines.index.trigram.masks import Masks
+from skep.engines.index.trigram.match import Watch
+from skep.engines.index.trigram.shard import Shard
+from skep.model.search import And, FileHit, Line, Not, Query, Term, Within
+
+
+class Reading:
+    def __init__(self, compiled: Compiled, masks: Masks, shard: Shard, document: int, most: int, watch: Watch) -> None:
+        self._compiled = compiled
+        self._masks = masks
+        self._shard = shard
+        self._document = document
+        #: lines to show
+        self._most = most
+        self._watch = watch
+        self._text: bytes | None = None
+        self._found: dict[Term, list[Span]] = {}
+
+    def hit(self) -> FileHit | None:
+        if not self._true(self._compiled.query):
+            return None
+        lines = tuple(islice(self._lines(), self._most + 1))
+        shard, document = self._shard, self._document
+        return FileHit(
+            int(shard.sources[document]),
+            shard.path(document).decode("utf-8", "backslashreplace"),
+            shard.blob(document),
+            lines[: self._most],
+            more=len(lines) > self._most,
+        )
+
+    def _true(self, query: Query) -> bool:
+        if isinstance(query, Within) or (isinstance(query, Term) and query.field == "path"):
+            return self._masks.is_true(query, self._document)
+        if isinstance(query, Term):
+            return bool(self._matching(query))
+        if isinstance(query, Not):
+            return not self._true(query.part)
+        return all(map(self._true, query.parts)) if isinstance(query, And) else any(map(self._true, query.parts))
+
+    def _matching(self, term: Term) -> list[Span]:
+        """The first lines that match; one more than are shown, to know that there are more."""
+        if term not in self._found:
+            if self._text is None:
+                self._text = self._shard.text(self._document)
+            most = self._most + 1 if term in self._compiled.shown else 1
+            self._found[term] = list(islice(self._compiled.finders[term].lines(self._text, self._watch), most))
+        return self._found[term]
+
+    def _lines(self) -> Iterator[Line]:
+        """The lines that any of the shown terms matches, in order."""
+        matching = {term: set(self._matching(term)) for term in self._compiled.shown}
+        text = self._text or b""
+        number, counted = 1, 0
+        for span in sorted(set().union(*matching.values())):
+            start, end = span
+            number += text.count(b"\n", counted, start)
+            counted = start
+            line = text[start:end]
+            found = (self._compiled.finders[term].spans(line) for term, lines in matching.items() if span in lines)
+            yield excerpt(number, line, [match for spans in found for match in spans])

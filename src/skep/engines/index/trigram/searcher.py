@@ -1,0 +1,201 @@
+"""The embedded Searcher: keeps the shard list in the database, the shards in a folder, and swaps both together."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from skep.engines.db.base import Database
+from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.trigram import folders
+from skep.engines.index.trigram.hits import TrigramHits
+from skep.engines.index.trigram.merge import merge, pick
+from skep.engines.index.trigram.shard import Shard
+from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
+from skep.engines.index.trigram.tables import Swap, Tables
+from skep.engines.index.trigram.tombs import Gone, bury
+from skep.errors import Damaged
+from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo
+
+log = logging.getLogger(__name__)
+
+_THREADS = 8
+#: a merge of fewer bytes is done before a process for it would have started
+_SMALL_MERGE = 2_000_000
+
+
+class TrigramSearcher:
+    def __init__(self, folder: Path, db: Database) -> None:
+        self._folder = folder
+        self._tables = Tables(db)
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._snapshot = Snapshot()
+        #: held while the shard list changes; searches never take it
+        self._changing = asyncio.Lock()
+        self._merging = asyncio.Lock()
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+        await self._tables.migrate()
+        parts: list[Part] = []
+        for row in await self._tables.shards("live"):
+            try:
+                shard = await asyncio.to_thread(Shard, self._folder / row["id"])
+                parts.append(Part(shard, unpack(row["dead"], shard.documents)))
+            except Damaged as error:
+                await self._set_aside(row["id"], error.message)
+        named = {part.shard.id for part in parts} | {row["id"] for row in await self._tables.shards("damaged")}
+        await asyncio.to_thread(folders.remove_unnamed, self._folder, named)
+        self._snapshot = Snapshot(tuple(parts), await self._tables.standings())
+
+    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+        async with self._changing:
+            stands = self.standing(delta.number)
+            if self._is_repeat(delta, stands):
+                return stands is not None and stands.commit == delta.commit
+            if await self._tables.is_stale(delta, fence):
+                return False
+            try:
+                shards = await asyncio.to_thread(self._take, delta)
+            except Damaged as error:
+                log.warning("a delta cannot be adopted", extra={"source": delta.source, "reason": error.message})
+                return False
+            swap = await self._bury(delta, [Part(shard, np.zeros(shard.documents, bool)) for shard in shards])
+            if not await self._tables.adopt(delta, fence, swap):
+                return False
+            standing = Standing(delta.source, delta.number, delta.branch, delta.commit, fence.fetched_at)
+            await self._show(swap, {**self._snapshot.standings, delta.number: standing})
+            return True
+
+    def _is_repeat(self, delta: Delta, stands: Standing | None) -> bool:
+        """Nothing of the delta is waiting to be adopted: it was, or it is not to be had any more."""
+        live = {part.shard.id for part in self._snapshot.parts}
+        waiting = [
+            info
+            for info in delta.shards
+            if info.id not in live and (Path(info.folder).exists() or (self._folder / info.id).exists())
+        ]
+        if delta.shards:
+            return not waiting
+        return stands is not None and stands.commit == delta.commit
+
+    def _take(self, delta: Delta) -> list[Shard]:
+        shards = folders.move_in(delta.shards, self._folder)
+        for shard in shards:
+            if shard.manifest.sources != [delta.number]:  # who may see a document follows from this number
+                raise Damaged(f"shard {shard.id} holds documents of other sources than {delta.source}")
+        return shards
+
+    async def _bury(self, delta: Delta, added: list[Part]) -> Swap:
+        gone = Gone(delta.number, None if delta.base is None else frozenset(delta.gone))
+        changed = await asyncio.to_thread(bury, self._snapshot.parts, gone)
+        return _swap(added, changed)
+
+    async def _show(self, swap: Swap, standings: dict[int, Standing]) -> None:
+        """Let searches that begin from now on see the change, which is durable already."""
+        changed = {part.shard.id: part for part in swap.changed}
+        kept = [changed.get(part.shard.id, part) for part in self._snapshot.parts if part.shard.id not in swap.removed]
+        parts = sorted([*kept, *swap.added], key=lambda part: part.shard.id)
+        self._snapshot = Snapshot(tuple(parts), standings)
+        await asyncio.to_thread(folders.remove, self._folder, swap.removed)
+
+    async def drop(self, source: str, number: int) -> None:
+        async with self._changing:
+            swap = _swap([], await asyncio.to_thread(bury, self._snapshot.parts, Gone(number, None)))
+            await self._tables.drop(source, swap)
+            await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
+
+    def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
+        return TrigramHits(self._executor, self._snapshot, query, visible, limits)
+
+    def standing(self, number: int) -> Standing | None:
+        return self._snapshot.standings.get(number)
+
+    def indexed(self) -> list[tuple[str, int]]:
+        return [(standing.source, number) for number, standing in self._snapshot.standings.items()]
+
+    def size(self) -> Size:
+        return self._snapshot.size
+
+    async def lost(self) -> list[str]:
+        return await self._tables.lost()
+
+    async def check(self) -> list[Damage]:
+        """Read every shard and compare checksums; what fails is set aside at once."""
+        for part in self._snapshot.parts:
+            try:
+                await asyncio.to_thread(part.shard.verify)
+            except (Damaged, OSError) as error:
+                async with self._changing:
+                    await self._set_aside(part.shard.id, str(error))
+                    kept = tuple(p for p in self._snapshot.parts if p.shard.id != part.shard.id)
+                    self._snapshot = Snapshot(kept, await self._tables.standings())
+        return [Damage(row["id"], row["reason"]) for row in await self._tables.shards("damaged")]
+
+    async def _set_aside(self, id: str, reason: str) -> None:
+        log.error("a shard is damaged", extra={"shard": id, "reason": reason})
+        await self._tables.set_aside(id, reason)
+
+    async def merge_once(self) -> bool:
+        """One merge, if one is due; True when there may be another."""
+        async with self._merging:
+            chosen = pick(self._snapshot.parts)
+            if not chosen:
+                return False
+            aside = self._folder / "merging"
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+            paths = [str(self._folder / part.shard.id) for part in chosen]
+            work = partial(merge, paths, [pack(part.dead) for part in chosen], str(aside))
+            try:
+                merged = await _run_apart(work, sum(part.live_bytes for part in chosen))
+            except (BrokenProcessPool, Damaged, OSError) as error:
+                log.warning("a merge failed", extra={"reason": str(error)})
+                return False
+            async with self._changing:
+                return await self._adopt_merged(chosen, merged)
+
+    async def _adopt_merged(self, chosen: list[Part], merged: tuple[ShardInfo, ...]) -> bool:
+        now = {part.shard.id: part for part in self._snapshot.parts}
+        if any(part.shard.id not in now for part in chosen):
+            return True  # one of them died or was set aside meanwhile: choose again
+        shards = await asyncio.to_thread(folders.move_in, merged, self._folder)
+        added = [Part(shard, np.zeros(shard.documents, bool)) for shard in shards]
+        for part in chosen:  # who died during the merge is dead in the result
+            for document in np.flatnonzero(now[part.shard.id].dead & ~part.dead).tolist():
+                _bury_one(added, int(part.shard.sources[document]), part.shard.path(document))
+        swap = Swap(added, (), [part.shard.id for part in chosen])
+        await self._tables.swap(swap)
+        await self._show(swap, self._snapshot.standings)
+        return True
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
+        self._snapshot = Snapshot()
+
+
+def _swap(added: list[Part], changed: list[Part]) -> Swap:
+    """Shards without a living document go at once."""
+    dead = [part.shard.id for part in changed if part.dead.all()]
+    return Swap(added, [part for part in changed if not part.dead.all()], dead)
+
+
+def _bury_one(parts: list[Part], source: int, path: bytes) -> None:
+    for part in parts:
+        part.dead[part.shard.find(source, path)] = True
+
+
+async def _run_apart(work: Callable[[], tuple[ShardInfo, ...]], size: int) -> tuple[ShardInfo, ...]:
+    if size < _SMALL_MERGE:
+        return await asyncio.to_thread(work)
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    finally:
+        await asyncio.to_thread(pool.shutdown)

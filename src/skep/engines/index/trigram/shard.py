@@ -1,0 +1,168 @@
+"""A shard: an immutable folder of at most 16,384 documents, their text and their trigrams.
+
+    manifest   first line: checksum of the rest; then JSON: format, id, counts, where each array lies, checksums
+    index      the arrays, one after the other, mapped into memory
+    content    the documents, each ending with a newline
+
+    keys       the distinct trigram keys, ascending           counts     documents of each key
+    starts     where a key's postings start, in 2-byte units  postings   numbers of documents, or one bit per document
+    offsets    where a document's text starts in content      sources    number of the document's source
+    hashes     of (source, path), ascending                   order      the document of each hash
+    path_at    where a document's path starts in paths        blobs      ids of the git blobs, padded with NUL
+    paths      each with a newline after it
+
+A key's postings are bits when that is smaller; which it is follows from its count.
+"""
+
+import hashlib
+import mmap
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from skep.errors import Damaged
+
+FORMAT = 1
+MOST_DOCUMENTS = 1 << 14
+MOST_BYTES = 128_000_000
+_ID = re.compile(r"shd_[0-9A-Z]{26}")
+
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Section(msgspec.Struct, frozen=True):
+    dtype: str
+    start: int
+    count: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    format: int
+    id: str
+    documents: int
+    #: the distinct source numbers
+    sources: list[int]
+    index_size: int
+    index_crc: int
+    content_size: int
+    content_crc: int
+    sections: dict[str, Section]
+
+
+def is_shard_id(name: str) -> bool:
+    return _ID.fullmatch(name) is not None
+
+
+def bitmap_size(documents: int) -> int:
+    """Bytes of one bit per document, even, so that lists and bitmaps share an array of 2-byte units."""
+    return (documents + 15) // 16 * 2
+
+
+def path_hash(source: int, path: bytes) -> int:
+    digest = hashlib.blake2b(path, digest_size=8, salt=source.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little")
+
+
+def seal(manifest: Manifest) -> bytes:
+    body = msgspec.json.encode(manifest)
+    return b"%08x\n" % zlib.crc32(body) + body
+
+
+def _unseal(folder: Path) -> Manifest:
+    crc, _, body = (folder / "manifest").read_bytes().partition(b"\n")
+    if crc != b"%08x" % zlib.crc32(body):
+        raise Damaged(f"the manifest of shard {folder.name} fails its checksum")
+    manifest = msgspec.json.decode(body, type=Manifest)
+    if manifest.format != FORMAT:
+        raise Damaged(f"shard {folder.name} has format {manifest.format}; this Skep reads format {FORMAT}")
+    return manifest
+
+
+class Shard:
+    """An open shard. Its files stay open, even when removed from disk, until nobody refers to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._content = -1
+        try:
+            self.manifest = _unseal(folder)
+            self._index = _map(folder / "index", self.manifest.index_size)
+            self._content = os.open(folder / "content", os.O_RDONLY | os.O_CLOEXEC)
+            if os.fstat(self._content).st_size != self.manifest.content_size:
+                raise Damaged(f"the content of shard {folder.name} has another size than its manifest says")
+            self._open_sections()
+        except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
+            raise Damaged(f"shard {folder.name} cannot be opened: {error}") from error
+        self.id = self.manifest.id
+        self.documents = self.manifest.documents
+        self.bytes = self.manifest.content_size
+
+    def __del__(self) -> None:
+        if self._content >= 0:
+            os.close(self._content)
+
+    def _open_sections(self) -> None:
+        self.keys = self._section("keys")
+        self.counts = self._section("counts")
+        self.starts = self._section("starts")
+        self.postings = self._section("postings")
+        self.offsets = self._section("offsets")
+        self.sources = self._section("sources")
+        self._hashes = self._section("hashes")
+        self._order = self._section("order")
+        self._path_at = self._section("path_at")
+        self._blobs = self._section("blobs")
+        paths = self.manifest.sections["paths"]
+        #: the paths, each with a newline after it: a text in which path terms are searched
+        self.paths = self._index[paths.start : paths.start + paths.count]
+
+    def _section(self, name: str) -> NDArray[Any]:
+        section = self.manifest.sections[name]
+        return np.frombuffer(self._index, section.dtype, section.count, section.start)
+
+    def text(self, document: int) -> bytes:
+        start = int(self.offsets[document])
+        return os.pread(self._content, int(self.offsets[document + 1]) - start, start)
+
+    def path(self, document: int) -> bytes:
+        return self.paths[int(self._path_at[document]) : int(self._path_at[document + 1]) - 1]
+
+    def blob(self, document: int) -> str:
+        return bytes(self._blobs[document]).decode()
+
+    def documents_at(self, places: list[int]) -> Ids:
+        """The documents whose paths hold these places of `paths`."""
+        return np.searchsorted(self._path_at, np.array(places, np.uint32), side="right") - 1
+
+    def hashed(self, hashes: NDArray[np.uint64]) -> list[int]:
+        """The documents whose (source, path) has one of these hashes."""
+        return list(map(int, self._order[np.isin(self._hashes, hashes)]))
+
+    def find(self, source: int, path: bytes) -> list[int]:
+        """The documents of this path of this source."""
+        found = self.hashed(np.array([path_hash(source, path)], np.uint64))
+        return [document for document in found if self.sources[document] == source and self.path(document) == path]
+
+    def verify(self) -> None:
+        """Read everything and compare checksums; raises Damaged."""
+        if zlib.crc32(self._index) != self.manifest.index_crc:
+            raise Damaged(f"the index of shard {self.id} fails its checksum")
+        crc = at = 0
+        while chunk := os.pread(self._content, 1 << 20, at):
+            crc = zlib.crc32(chunk, crc)
+            at += len(chunk)
+        if crc != self.manifest.content_crc:
+            raise Damaged(f"the content of shard {self.id} fails its checksum")
+
+
+def _map(path: Path, size: int) -> mmap.mmap:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size != size:
+            raise Damaged(f"{path.name} of shard {path.parent.name} has another size than its manifest says")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

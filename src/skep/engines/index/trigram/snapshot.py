@@ -1,0 +1,66 @@
+"""What a search sees: the shards, which of their documents are dead, and where each source stands. Never changed,
+only replaced, so a running search keeps the one it began with."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.trigram.shard import Mask, Shard
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """A shard and its dead."""
+
+    shard: Shard
+    dead: Mask
+
+    @property
+    def dead_count(self) -> int:
+        return int(np.count_nonzero(self.dead))
+
+    @property
+    def live_bytes(self) -> int:
+        share = 1 - self.dead_count / self.shard.documents
+        return int(self.shard.bytes * share)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    parts: tuple[Part, ...] = ()
+    #: by source number
+    standings: dict[int, Standing] = field(default_factory=dict)
+
+    def allowed(self, visible: Visible) -> Mask:
+        """By source number: seen by the caller, and known to be whole. Long enough for every shard."""
+        allowed = np.zeros(self._size, bool)
+        shared = min(len(visible), self._size)
+        allowed[:shared] = visible[:shared]
+        allowed &= self._standing_mask
+        return allowed
+
+    @cached_property
+    def _size(self) -> int:
+        return 1 + max((part.shard.manifest.sources[-1] for part in self.parts), default=0)
+
+    @cached_property
+    def _standing_mask(self) -> Mask:
+        mask = np.zeros(self._size, bool)
+        mask[[number for number in self.standings if number < self._size]] = True
+        return mask
+
+    @cached_property
+    def size(self) -> Size:
+        dead = sum(part.dead_count for part in self.parts)
+        documents = sum(part.shard.documents for part in self.parts)
+        return Size(len(self.parts), documents - dead, sum(part.live_bytes for part in self.parts))
+
+
+def pack(dead: Mask) -> bytes:
+    return np.packbits(dead, bitorder="little").tobytes()
+
+
+def unpack(dead: bytes, documents: int) -> Mask:
+    return np.unpackbits(np.frombuffer(dead, np.uint8), count=documents, bitorder="little").astype(bool)

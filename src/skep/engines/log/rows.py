@@ -1,0 +1,206 @@
+"""The log in tables of the database.
+
+An offset comes from the partition's counter row, locked until the transaction ends, never from a sequence: with a
+sequence a reader could pass a number whose transaction commits later. Because that lock makes producers of one
+partition wait for each other's commits, appends are gathered: many share one transaction, on either engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from math import inf
+
+import msgspec
+
+from skep.engines.db.base import Bell, Database, Row, Tx, Value
+from skep.engines.log.base import Promises, TxLog
+from skep.engines.log.gather import Gather
+from skep.errors import BadInput
+from skep.model.topic import Draft, Message, Part
+
+STEPS = [
+    """
+    CREATE TABLE part (
+        number BIGINT PRIMARY KEY, topic TEXT NOT NULL, partition BIGINT NOT NULL,
+        first BIGINT NOT NULL, next BIGINT NOT NULL, UNIQUE (topic, partition));
+    CREATE TABLE part_count (id BIGINT PRIMARY KEY, parts BIGINT NOT NULL);
+    CREATE TABLE message (
+        key BIGINT PRIMARY KEY, number BIGINT NOT NULL, id TEXT NOT NULL, pkey TEXT NOT NULL, headers TEXT NOT NULL,
+        body BYTEA NOT NULL, at DOUBLE PRECISION NOT NULL);
+    CREATE UNIQUE INDEX message_id ON message (number, id) WHERE id <> '';
+    """
+]
+#: offsets fit in the low bits of a message's key
+BITS = 40
+#: ids asked for in one statement: few sizes, so that few statements are prepared
+_SIZES = (1, 16, 128)
+#: rows one transaction of a trim removes, so that it never holds the writer for long
+_TRIM = 10_000
+
+
+async def open_rows(url: str, *, db: Database) -> TxLog:
+    await db.migrate("log", STEPS)
+    return RowsLog(db)
+
+
+class RowsLog:
+    promises = Promises(fsync=True, atomic_batch=True, dedup_window=inf)
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._numbers: dict[Part, int] = {}
+        self._gather = Gather(self._store)
+
+    async def append(self, part: Part, drafts: Sequence[Draft]) -> list[int]:
+        return await self._gather.append(part, drafts) if drafts else []
+
+    async def append_in(self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float) -> list[int]:
+        number, place = await _locked(tx, part)
+        known = await _known(tx, number, sorted({draft.id for draft in drafts} - {""}))
+        offsets: list[int] = []
+        rows: list[Mapping[str, Value]] = []
+        for draft in drafts:
+            if draft.id and draft.id in known:
+                offsets.append(known[draft.id])
+                continue
+            if draft.id:
+                known[draft.id] = place
+            offsets.append(place)
+            rows.append(_row(number, place, draft, now))
+            place += 1
+        if rows:
+            await tx.many(
+                """INSERT INTO message (key, number, id, pkey, headers, body, at)
+                   VALUES (:key, :number, :id, :pkey, :headers, :body, :at)""",
+                rows,
+            )
+            await tx.rows("UPDATE part SET next = :next WHERE number = :number", next=place, number=number)
+            tx.ring(_channel(part))
+        return offsets
+
+    async def read(self, part: Part, offset: int, limit: int) -> list[Message]:
+        number = await self._number(part)
+        if number is None:
+            return []
+        rows = await self._db.read(
+            """SELECT key, at, id, pkey, headers, body FROM message
+               WHERE key >= :low AND key < :high ORDER BY key LIMIT :limit""",
+            low=number << BITS | min(max(offset, 0), (1 << BITS) - 1),
+            high=number + 1 << BITS,
+            limit=max(limit, 0),
+        )
+        return [_message(row) for row in rows]
+
+    async def bounds(self, part: Part) -> tuple[int, int]:
+        rows = await self._db.read(
+            "SELECT first, next FROM part WHERE topic = :topic AND partition = :partition",
+            topic=part.topic,
+            partition=part.partition,
+        )
+        return (rows[0]["first"], rows[0]["next"]) if rows else (0, 0)
+
+    async def trim(self, part: Part, before: int) -> None:
+        first, end = await self.bounds(part)
+        number, before = await self._number(part), min(before, end)
+        while number is not None and first < before:
+            first = min(first + _TRIM, before)
+            await self._db.write(_Trim(number, first))
+
+    def listen(self, part: Part) -> AbstractAsyncContextManager[Bell]:
+        return self._db.listen(_channel(part))
+
+    async def _number(self, part: Part) -> int | None:
+        """Numbers never change, so a committed one is remembered."""
+        if part not in self._numbers:
+            rows = await self._db.read(
+                "SELECT number FROM part WHERE topic = :topic AND partition = :partition",
+                topic=part.topic,
+                partition=part.partition,
+            )
+            if not rows:
+                return None
+            self._numbers[part] = rows[0]["number"]
+        return self._numbers[part]
+
+    async def _store(self, parts: list[tuple[Part, list[Draft]]]) -> list[list[int]]:
+        now = await self._db.now()
+
+        async def work(tx: Tx) -> list[list[int]]:
+            return [await self.append_in(tx, part, drafts, now) for part, drafts in parts]
+
+        return await self._db.write(work)
+
+
+class _Trim(msgspec.Struct, frozen=True):
+    number: int
+    first: int
+
+    async def __call__(self, tx: Tx) -> None:
+        await tx.rows(
+            "DELETE FROM message WHERE key >= :low AND key < :high",
+            low=self.number << BITS,
+            high=self.number << BITS | self.first,
+        )
+        await tx.rows(
+            "UPDATE part SET first = :first WHERE number = :number AND first < :first",
+            first=self.first,
+            number=self.number,
+        )
+
+
+async def _locked(tx: Tx, part: Part) -> tuple[int, int]:
+    """The partition's number and next offset; nobody else appends to it until the transaction ends."""
+    look = "SELECT number, next FROM part WHERE topic = :topic AND partition = :partition FOR UPDATE"
+    rows = await tx.rows(look, topic=part.topic, partition=part.partition)
+    if not rows:
+        if not part.topic or part.partition < 0:
+            raise BadInput(f"{part.topic!r} partition {part.partition} is no partition of a topic")
+        # the counter is a row as well: who makes a partition keeps other makers waiting
+        counted = await tx.rows(
+            """INSERT INTO part_count (id, parts) VALUES (1, 1)
+               ON CONFLICT (id) DO UPDATE SET parts = part_count.parts + 1 RETURNING parts"""
+        )
+        await tx.rows(
+            """INSERT INTO part (number, topic, partition, first, next) VALUES (:number, :topic, :partition, 0, 0)
+               ON CONFLICT (topic, partition) DO NOTHING""",
+            number=counted[0]["parts"],
+            topic=part.topic,
+            partition=part.partition,
+        )
+        rows = await tx.rows(look, topic=part.topic, partition=part.partition)
+    return rows[0]["number"], rows[0]["next"]
+
+
+async def _known(tx: Tx, number: int, ids: Sequence[str]) -> dict[str, int]:
+    """Offsets of ids that are stored already."""
+    known: dict[str, int] = {}
+    while ids:
+        size = next((size for size in _SIZES if size >= len(ids)), _SIZES[-1])
+        some, ids = ids[:size], ids[size:]
+        names = {f"id{i}": some[min(i, len(some) - 1)] for i in range(size)}
+        places = ", ".join(f":{name}" for name in names)
+        look = f"SELECT id, key FROM message WHERE number = :number AND id <> '' AND id IN ({places})"  # noqa: S608
+        rows = await tx.rows(look, number=number, **names)
+        known.update((row["id"], row["key"] & (1 << BITS) - 1) for row in rows)
+    return known
+
+
+def _row(number: int, offset: int, draft: Draft, now: float) -> dict[str, Value]:
+    return {
+        "key": number << BITS | offset,
+        "number": number,
+        "id": draft.id,
+        "pkey": draft.key,
+        "headers": msgspec.json.encode(draft.headers).decode() if draft.headers else "",
+        "body": draft.body,
+        "at": now,
+    }
+
+
+def _message(row: Row) -> Message:
+    headers = msgspec.json.decode(row["headers"], type=dict[str, str]) if row["headers"] else {}
+    offset = row["key"] & (1 << BITS) - 1
+    return Message(offset, row["at"], row["id"], row["pkey"], headers, row["body"])
+
+
+def _channel(part: Part) -> str:
+    return f"log:{part.topic}"

@@ -1,0 +1,96 @@
+"""Every error Skep raises on purpose, in one tree, by cause.
+
+    SkepError
+    ├── BadInput           400  the request itself is wrong
+    │   ├── BadUrl              a URL we cannot or will not mirror
+    │   └── BadQuery            a search query; `column` points at the place
+    ├── NeedsToken         401  no token, or one we do not know
+    ├── NotAllowed         403  a token without the scope, a foreign origin, a refused address
+    ├── NotFound           404
+    ├── Conflict           409  somebody else changed or holds it
+    ├── TooLarge           413
+    ├── Unavailable        503  try again later
+    │   ├── Busy                a bounded queue is full
+    │   └── NewerSchema         the data was written by a newer Skep
+    ├── NoSpace            507  the disk is full
+    └── Damaged            500  stored data does not pass its own check
+
+Each carries a `code` for programs, a message for people and, where there is one, a hint: what to do next.
+"""
+
+from typing import ClassVar
+
+
+class SkepError(Exception):
+    """Something Skep could not do."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, hint: str = "", column: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        #: 1-based place in the input that is wrong, where there is one
+        self.column = column
+
+
+class BadInput(SkepError):
+    code = "bad_input"
+    status = 400
+
+
+class BadUrl(BadInput):
+    code = "bad_url"
+
+
+class BadQuery(BadInput):
+    code = "bad_query"
+
+
+class NeedsToken(SkepError):
+    code = "needs_token"
+    status = 401
+
+
+class NotAllowed(SkepError):
+    code = "not_allowed"
+    status = 403
+
+
+class NotFound(SkepError):
+    code = "not_found"
+    status = 404
+
+
+class Conflict(SkepError):
+    code = "conflict"
+    status = 409
+
+
+class TooLarge(SkepError):
+    code = "too_large"
+    status = 413
+
+
+class Unavailable(SkepError):
+    code = "unavailable"
+    status = 503
+
+
+class Busy(Unavailable):
+    code = "busy"
+
+
+class NewerSchema(Unavailable):
+    code = "newer_schema"
+
+
+class NoSpace(SkepError):
+    code = "no_space"
+    status = 507
+
+
+class Damaged(SkepError):
+    code = "damaged"
+    status = 500

@@ -1,0 +1,77 @@
+"""Orders: what a member is still to take over. A row stays until the member says it is durable with it.
+
+An order is only (kind, source): what it means in detail is read from the rooms when it is sent, so that a repeated
+order is never stale, and asking twice is asking once.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from skep.engines.db.base import Database, Tx
+
+OrderKind = Literal["hold", "release", "fetch", "index"]
+
+
+class Pending(msgspec.Struct, frozen=True):
+    n: int
+    kind: OrderKind
+    source: str
+
+
+STEPS = [
+    """
+    CREATE TABLE ordered (
+        n BIGINT PRIMARY KEY, member TEXT NOT NULL, kind TEXT NOT NULL, source TEXT NOT NULL,
+        UNIQUE (source, kind, member)
+    );
+    CREATE INDEX ordered_member ON ordered (member, n);
+    CREATE TABLE order_count (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
+    INSERT INTO order_count (id, n) VALUES (0, 0)
+    """
+]
+
+
+def channel(member: str) -> str:
+    return f"orders:{member}"
+
+
+async def order(tx: Tx, member: str, kind: OrderKind, source: str) -> None:
+    """A repeated request gets a new number, so that a Done still on its way cannot swallow it."""
+    rows = await tx.rows("UPDATE order_count SET n = n + 1 WHERE id = 0 RETURNING n")
+    await tx.rows(
+        "INSERT INTO ordered (n, member, kind, source) VALUES (:n, :member, :kind, :source) "
+        "ON CONFLICT (source, kind, member) DO UPDATE SET n = excluded.n",
+        n=rows[0]["n"],
+        member=member,
+        kind=kind,
+        source=source,
+    )
+    tx.ring(channel(member))
+
+
+async def withdraw(tx: Tx, source: str) -> None:
+    await tx.rows("DELETE FROM ordered WHERE source = :source", source=source)
+
+
+async def pending(db: Database, member: str, limit: int) -> list[Pending]:
+    rows = await db.read(
+        "SELECT n, kind, source FROM ordered WHERE member = :member ORDER BY n LIMIT :limit", member=member, limit=limit
+    )
+    return [Pending(row["n"], row["kind"], row["source"]) for row in rows]
+
+
+async def confirm(db: Database, member: str, numbers: Sequence[int]) -> list[Pending]:
+    """The member has them; returns those that were still pending."""
+
+    async def work(tx: Tx) -> list[Pending]:
+        gone: list[Pending] = []
+        for n in numbers:
+            rows = await tx.rows(
+                "DELETE FROM ordered WHERE n = :n AND member = :member RETURNING n, kind, source", n=n, member=member
+            )
+            gone += [Pending(row["n"], row["kind"], row["source"]) for row in rows]
+        return gone
+
+    return await db.write(work)

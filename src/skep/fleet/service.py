@@ -1,0 +1,123 @@
+"""The fleet: which workers there are and which of them holds which source.
+
+On one machine there is one worker; it holds everything. Where there are none yet, sources wait without a holder and
+the first worker to say hello takes them.
+"""
+
+import hashlib
+import hmac
+
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.errors import NeedsToken
+from skep.fleet import orders
+from skep.model.answers import MemberStatus
+from skep.model.source import Progress
+
+#: a member not heard of for this many beats is shown as away
+MISSED_BEATS = 3
+_STEPS = [
+    """
+    CREATE TABLE member (
+        id TEXT PRIMARY KEY, role TEXT NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL,
+        boot BIGINT NOT NULL, joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
+    );
+    CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT);
+    CREATE INDEX holding_member ON holding (member)
+    """
+]
+
+
+class Fleet:
+    def __init__(self, db: Database, clock: Clock, *, token: str, beat_every: float) -> None:
+        self._db = db
+        self._clock = clock
+        self._token_hash = hashlib.sha256(token.encode()).digest()
+        self._beat_every = beat_every
+        #: source -> what its holder does at this moment; not worth storing
+        self.progress: dict[str, Progress] = {}
+
+    async def start(self) -> None:
+        await self._db.migrate("orders", orders.STEPS)
+        await self._db.migrate("fleet", _STEPS)
+
+    async def join(self, member: str, token: str, boot: int, role: str) -> None:
+        """A member says hello: it is alive, and takes over the sources nobody holds."""
+        if not hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash):
+            raise NeedsToken("this worker's token is not the one of this coordinator", hint="check its token setting")
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "INSERT INTO member (id, role, state, status, boot, joined_at, last_alive) "
+                "VALUES (:id, :role, 'alive', 'attached', :boot, :now, :now) ON CONFLICT (id) DO UPDATE "
+                "SET state = 'alive', status = 'attached', boot = excluded.boot, last_alive = excluded.last_alive",
+                id=member,
+                role=role,
+                boot=boot,
+                now=now,
+            )
+            waiting = await tx.rows("UPDATE holding SET member = :id WHERE member IS NULL RETURNING source", id=member)
+            for row in waiting:
+                await orders.order(tx, member, "hold", row["source"])
+
+        await self._db.write(work)
+
+    async def beat(self, member: str, status: str, progress: dict[str, Progress]) -> None:
+        self.progress = progress
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE member SET status = :status, last_alive = :now, state = 'alive' WHERE id = :id",
+                status=status,
+                now=now,
+                id=member,
+            )
+
+        await self._db.write(work, runtime=True)
+
+    async def leave(self, member: str) -> None:
+        self.progress = {}
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id", id=member)
+
+        await self._db.write(work, runtime=True)
+
+    async def assign(self, tx: Tx, source: str) -> None:
+        """Give a new source to the worker seen last; without one it waits."""
+        rows = await tx.rows("SELECT id FROM member WHERE role = 'worker' ORDER BY last_alive DESC LIMIT 1")
+        member = rows[0]["id"] if rows else None
+        await tx.rows("INSERT INTO holding (source, member) VALUES (:source, :member)", source=source, member=member)
+        if member:
+            await orders.order(tx, member, "hold", source)
+
+    async def ask(self, tx: Tx, kind: orders.OrderKind, source: str) -> None:
+        """Order something of whoever holds the source; without a holder the hold itself will do it."""
+        rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=source)
+        if rows and rows[0]["member"]:
+            await orders.order(tx, rows[0]["member"], kind, source)
+
+    async def release(self, tx: Tx, source: str) -> None:
+        await orders.withdraw(tx, source)
+        await self.ask(tx, "release", source)
+        await tx.rows("DELETE FROM holding WHERE source = :source", source=source)
+
+    async def members(self) -> list[MemberStatus]:
+        rows = await self._db.read("SELECT * FROM member ORDER BY id")
+        silent = self._clock.now() - MISSED_BEATS * self._beat_every
+        return [
+            MemberStatus(
+                row["id"],
+                row["role"],
+                row["state"] if row["last_alive"] > silent else "away",
+                row["status"],
+                row["last_alive"],
+            )
+            for row in rows
+        ]
+
+    async def orders_pending(self) -> int:
+        rows = await self._db.read("SELECT count(*) AS n FROM ordered")
+        return int(rows[0]["n"])

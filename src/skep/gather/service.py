@@ -1,0 +1,77 @@
+"""Mirrors as pages and `git clone` see them. On one machine they are read in place: there is no second copy."""
+
+from pathlib import Path
+
+from skep.errors import NotFound
+from skep.model.answers import FileView, Tree, TreeItem
+from skep.model.caller import Caller
+from skep.model.source import Source
+from skep.sources.git import browse
+from skep.sources.git.mirror import folder_of
+from skep.sources.git.pktline import to_bytes
+from skep.sources.git.read import Entry
+from skep.sources.service import Sources
+
+#: larger files are not shown
+SHOWN_LIMIT = 2_000_000
+_KINDS = {0o120000: "link", 0o160000: "submodule", 0o040000: "folder"}
+
+
+class Gather:
+    def __init__(self, sources: Sources, data: Path) -> None:
+        self._sources = sources
+        self._data = data
+
+    async def tree(self, caller: Caller, ref: str, path: str = "", rev: str = "") -> Tree:
+        source, folder, commit = await self._at(caller, ref, rev)
+        entries = await browse.ls(folder, commit, _meant(path))
+        base = path.strip("/")
+        return Tree(source, commit, base, [_item(entry, base) for entry in entries])
+
+    async def file(self, caller: Caller, ref: str, path: str, rev: str = "") -> FileView:
+        source, folder, commit = await self._at(caller, ref, rev)
+        blob = await browse.blob(folder, commit, _meant(path), SHOWN_LIMIT)
+        path = path.strip("/")
+        if blob.content is not None and blob.entry.mode == 0o120000:
+            return FileView(source, commit, path, blob.size, None, link=_shown(blob.content))
+        binary = blob.content is None or b"\0" in blob.content[:8192]
+        text = None if binary or blob.content is None else blob.content.decode("utf-8", "replace")
+        return FileView(source, commit, path, blob.size, text)
+
+    async def find_git(self, caller: Caller, path: str) -> tuple[Source, Path, str]:
+        """`/<name or id>.git/<rest>` to the source, its mirror and the rest."""
+        name, found, rest = path.lstrip("/").partition(".git/")
+        if not found:
+            raise NotFound(f"{path!r} names no repository", hint="clone /git/<name>.git")
+        source = await self._sources.show(caller, name)
+        return source, self._mirror(source), rest
+
+    async def _at(self, caller: Caller, ref: str, rev: str) -> tuple[Source, Path, str]:
+        source = await self._sources.show(caller, ref)
+        folder = self._mirror(source)
+        commit = await browse.resolve(folder, rev or "HEAD")
+        if commit is None and rev:
+            raise NotFound(f"there is no branch, tag or commit {rev!r} in {source.name}")
+        if commit is None:
+            raise NotFound(f"{source.name} has no commits yet")
+        return source, folder, commit
+
+    def _mirror(self, source: Source) -> Path:
+        folder = folder_of(self._data, source.id)
+        if not folder.exists():
+            raise NotFound(f"{source.name} has not been mirrored yet", hint="its page says how far it is")
+        return folder
+
+
+def _item(entry: Entry, base: str) -> TreeItem:
+    name = _shown(entry.path)
+    return TreeItem(name, f"{base}/{name}" if base else name, _KINDS.get(entry.mode, "file"), entry.size)
+
+
+def _shown(path: bytes) -> str:
+    """Bytes that are no UTF-8 are written as \\xNN, everywhere where people see or type a path."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def _meant(path: str) -> str:
+    return to_bytes(path).decode("utf-8", "surrogateescape")

@@ -1,0 +1,218 @@
+"""A worker's end of the link: dials out, for ever, and carries orders in and outcomes out."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from skep.clock import Clock
+from skep.errors import Conflict, SkepError, Unavailable
+from skep.link.frames import Joiner
+from skep.link.messages import PROTOCOL, Ack, Beat, Done, DownFrame, Hello, Order, Outcome, Refused, Welcome
+from skep.link.session import Wire
+
+log = logging.getLogger(__name__)
+
+METHOD = "/skep.Link/Attach"
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+_WELCOME_SECONDS = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+#: outcomes sent and not yet acknowledged
+_WINDOW = 256
+_BATCH = 64
+#: orders taken in; what does not fit is repeated by the coordinator
+_ORDERS = 10_000
+_SHORTEST_BEAT = 0.5
+
+
+class Outpost(Protocol):
+    """What the link asks of its worker."""
+
+    def hello(self) -> Hello: ...
+
+    def beat(self) -> Beat: ...
+
+    async def obey(self, orders: Sequence[Order]) -> None:
+        """Returns once they are durable here; doing one twice is harmless."""
+        ...
+
+    async def outcomes(self, after: int, limit: int) -> list[Outcome]:
+        """From the outbox, oldest first, beyond number `after`."""
+        ...
+
+    async def settle(self, acked: Sequence[int], refused: Sequence[Refused]) -> None:
+        """These leave the outbox: the coordinator has them, or never will."""
+        ...
+
+
+class LinkClient:
+    def __init__(self, outpost: Outpost, target: str, clock: Clock, credentials: Any = None) -> None:
+        self._outpost = outpost
+        self._target = target
+        self._clock = clock
+        self._credentials = credentials
+        self._outcome = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self.attached = False
+
+    def ring(self) -> None:
+        """The outbox has grown."""
+        self._outcome.set()
+
+    def hurry(self) -> None:
+        """The next beat has news that somebody may be watching."""
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Attach again and again; ends only by cancellation or when a newer process took this one's place."""
+        failures = 0
+        while True:
+            try:
+                await self._stream()
+                reason = "the stream ended"
+            except Conflict:
+                raise
+            except (SkepError, grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+                reason = _reason(error)
+            failures = 0 if self.attached else failures + 1
+            self.attached = False
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 20)) * (0.5 + self._clock.random())
+            level = logging.WARNING if failures % 10 < 2 else logging.DEBUG
+            log.log(level, "not attached to %s: %s; again in %.1f s", self._target, reason, pause)
+            await asyncio.sleep(pause)
+
+    async def _stream(self) -> None:
+        if self._credentials is None:
+            channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
+        else:
+            channel = grpc.aio.secure_channel(self._target, self._credentials, options=_OPTIONS)
+        async with channel:
+            call = channel.stream_stream(METHOD)()
+            try:
+                wire = Wire(call, Joiner(DownFrame))
+                beat_every = await self._attach(wire)
+                await _Attached(self, self._outpost, wire, beat_every).run()
+            finally:
+                call.cancel()
+
+    async def _attach(self, wire: Wire) -> float:
+        async with asyncio.timeout(_WELCOME_SECONDS):
+            await wire.write([self._outpost.hello()])
+            frame = await wire.read()
+        if not frame:
+            raise Unavailable("the coordinator closed the stream")
+        if isinstance(frame[0], Refused):
+            raise _error(frame[0])
+        if not isinstance(frame[0], Welcome) or frame[0].protocol != PROTOCOL:
+            raise Unavailable(
+                f"the coordinator does not speak link protocol {PROTOCOL}", hint="run the same version of Skep on both"
+            )
+        self.attached = True
+        log.info("attached to %s", self._target)
+        return frame[0].beat_every
+
+
+class _Attached:
+    """One stream, from Welcome to its end."""
+
+    def __init__(self, client: LinkClient, outpost: Outpost, wire: Wire, beat_every: float) -> None:
+        self._outpost = outpost
+        self._wire = wire
+        self._beat_every = beat_every
+        self._outcome = client._outcome
+        self._hurry = client._hurry
+        self._unacked: set[int] = set()
+        self._orders: dict[int, Order] = {}
+        self._ordered = asyncio.Event()
+        #: done on this stream: a repeat of it only needs its Done again
+        self._done: dict[int, Order] = {}
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (self._read(), self._obey(), self._beat(), self._send()):
+                    group.create_task(part)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _read(self) -> None:
+        while frame := await self._wire.read():
+            acked: list[int] = []
+            refused: list[Refused] = []
+            for message in frame:
+                match message:
+                    case Order():
+                        if len(self._orders) < _ORDERS:
+                            self._orders[message.order] = message
+                            self._ordered.set()
+                    case Ack():
+                        acked.extend(message.outcomes)
+                    case Refused(n=None):
+                        raise _error(message)
+                    case Refused():
+                        refused.append(message)
+            if acked or refused:
+                await self._outpost.settle(acked, refused)
+                self._unacked.difference_update(acked, (answer.n or 0 for answer in refused))
+                self._outcome.set()
+        raise Unavailable("the coordinator ended the stream")
+
+    async def _obey(self) -> None:
+        while True:
+            await self._ordered.wait()
+            self._ordered.clear()
+            orders, self._orders = self._orders, {}
+            fresh = [order for n, order in sorted(orders.items()) if self._done.get(n) != order]
+            if fresh:
+                await self._outpost.obey(fresh)
+            self._done.update(orders)
+            while len(self._done) > _ORDERS:
+                del self._done[next(iter(self._done))]
+            await self._wire.write([Done(tuple(sorted(orders)))])
+
+    async def _beat(self) -> None:
+        while True:
+            self._hurry.clear()
+            await self._wire.write([self._outpost.beat()])
+            await asyncio.sleep(min(_SHORTEST_BEAT, self._beat_every))
+            try:
+                async with asyncio.timeout(self._beat_every - _SHORTEST_BEAT):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+
+    async def _send(self) -> None:
+        sent = -1
+        while True:
+            self._outcome.clear()
+            room = min(_BATCH, _WINDOW - len(self._unacked))
+            batch = await self._outpost.outcomes(sent, room) if room > 0 else []
+            if not batch:
+                await self._outcome.wait()
+                continue
+            sent = batch[-1].n
+            self._unacked.update(outcome.n for outcome in batch)
+            await self._wire.write(batch)
+
+
+def _error(refused: Refused) -> SkepError:
+    kind = Conflict if refused.code == "replaced" else Unavailable
+    return kind(refused.message, hint=refused.hint)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case SkepError():
+            return f"{error.message} ({error.hint})" if error.hint else error.message
+        case grpc.aio.AioRpcError():
+            return str(error.details())
+        case _:
+            return "no answer"

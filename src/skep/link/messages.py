@@ -1,0 +1,142 @@
+"""The wire between roles: what a worker says (Up) and what a coordinator says (Down).
+
+Frames are msgpack lists of these structs, carried by one gRPC stream. Unknown fields are ignored and new fields have
+defaults, so that neighbours of different age understand each other; what they cannot ignore raises PROTOCOL.
+"""
+
+import msgspec
+
+from skep.model.search import Delta
+from skep.model.source import Failure, Held, Move, Progress
+
+#: raised when an old neighbour would misunderstand; both sides refuse another number with a clear message
+PROTOCOL = 1
+#: bytes of one frame
+FRAME_LIMIT = 1 << 20
+
+
+class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    pass
+
+
+class Hello(Up, frozen=True):
+    """The first frame of a stream."""
+
+    protocol: int
+    member: str
+    token: str
+    #: rises with every start of the process: a newer boot of the same member ends the older stream
+    boot: int
+    roles: tuple[str, ...] = ("worker",)
+    labels: tuple[str, ...] = ()
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """An upstream was asked and had nothing new. Not kept in the outbox: the next one says the same."""
+
+    source: str
+    epoch: int
+    at: float
+    next_poll: float
+
+
+class Beat(Up, frozen=True):
+    status: str
+    load: float = 0.0
+    looked: tuple[Looked, ...] = ()
+    progress: dict[str, Progress] = {}
+
+
+class Done(Up, frozen=True):
+    """The order is durable with the worker; it need not be repeated."""
+
+    orders: tuple[int, ...]
+
+
+class Outcome(Up, frozen=True):
+    """Something that must not be lost: kept in the outbox as `n` until Ack or Refused."""
+
+    n: int
+    source: str
+    epoch: int
+    at: float
+    next_poll: float
+    body: "Fetched | Failed | Built"
+
+
+class Fetched(msgspec.Struct, frozen=True, tag=True):
+    """A fetch brought the mirror to the upstream's state; `moves` may be empty after a fetch-now."""
+
+    batch: str
+    moves: tuple[Move, ...]
+    #: the source's first successful fetch
+    first: bool
+    default_branch: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    failure: Failure
+    failures: int
+
+
+class Built(msgspec.Struct, frozen=True, tag=True):
+    """An index delta is ready for the aggregator. None: the source has nothing to index (it is empty)."""
+
+    delta: Delta | None
+    fetched_at: float
+
+
+class Down(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    pass
+
+
+class Welcome(Down, frozen=True):
+    protocol: int
+    beat_every: float
+
+
+class Ack(Down, frozen=True):
+    outcomes: tuple[int, ...]
+
+
+class Refused(Down, frozen=True):
+    """`n` is an outcome that will never be accepted (None: the stream itself)."""
+
+    n: int | None
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Order(Down, frozen=True):
+    """Numbered, pushed at once, repeated until Done; doing one twice is harmless."""
+
+    order: int
+    body: "Hold | Release | FetchNow | BuildIndex"
+
+
+class Hold(msgspec.Struct, frozen=True, tag=True):
+    held: Held
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """Stop polling and delete the mirror."""
+
+    source: str
+
+
+class FetchNow(msgspec.Struct, frozen=True, tag=True):
+    source: str
+    epoch: int
+
+
+class BuildIndex(msgspec.Struct, frozen=True, tag=True):
+    """Bring the index of the default branch from `base` (None: build all) to what the mirror holds."""
+
+    source: str
+    epoch: int
+    base: str | None
+
+
+UpFrame = list[Hello | Beat | Done | Outcome]
+DownFrame = list[Welcome | Ack | Refused | Order]

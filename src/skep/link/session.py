@@ -1,0 +1,144 @@
+"""One attached member, seen from the coordinator: three loops over one stream, so that none waits for another."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import msgspec
+
+from skep.errors import BadInput, SkepError
+from skep.link.frames import Joiner, pack
+from skep.link.messages import Beat, Done, Hello, Outcome, Refused
+
+if TYPE_CHECKING:
+    from skep.link.server import Desk
+
+log = logging.getLogger(__name__)
+
+#: outcomes taken in before the reader waits for the desk; more than a client's window, so that beats pass
+_INBOX = 1024
+_BATCH = 256
+_BELL_SECONDS = 60.0
+#: beats that may fail to come before the stream counts as dead
+_SILENT_BEATS = 6
+
+
+class Wire:
+    """Messages over one gRPC stream, on either end."""
+
+    def __init__(self, stream: Any, joiner: Joiner[Any]) -> None:
+        self._stream = stream
+        self._joiner = joiner
+        self._writing = asyncio.Lock()
+
+    def limit(self, size: int) -> None:
+        self._joiner.limit = size
+
+    async def read(self) -> list[Any]:
+        """The next frame; empty at the end of the stream."""
+        while True:
+            part = await self._stream.read()
+            if part is grpc.aio.EOF:
+                return []
+            messages = self._joiner.feed(part)
+            if messages is not None:
+                return messages
+
+    async def write(self, messages: Sequence[msgspec.Struct]) -> None:
+        async with self._writing:
+            for part in pack(messages):
+                await self._stream.write(part)
+
+
+class Session:
+    def __init__(self, desk: "Desk", wire: Wire, member: str, boot: int, beat_every: float) -> None:
+        self._desk = desk
+        self.wire = wire
+        self.member = member
+        self.boot = boot
+        self._silence = max(30.0, _SILENT_BEATS * beat_every)
+        self._inbox: asyncio.Queue[Outcome] = asyncio.Queue(_INBOX)
+        self._look = asyncio.Event()
+        self._repeat = False
+        self._ending: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
+        self.replaced = False
+        self.over = asyncio.Event()
+
+    async def end(self, reason: Refused) -> None:
+        """Returns once nothing of this member is in work any more."""
+        self.replaced = reason.code == "replaced"
+        if not self._ending.done():
+            self._ending.set_result(reason)
+        await self.over.wait()
+
+    async def run(self) -> Refused | None:
+        """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
+        work = [asyncio.create_task(part) for part in (self._read(), self._settle(), self._push(), self._listen())]
+        try:
+            waited: list[asyncio.Future[Any]] = [*work, self._ending]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in work:
+                task.cancel()
+            results = await asyncio.gather(*work, return_exceptions=True)
+        if self._ending.done():
+            return self._ending.result()
+        for error in results:
+            if isinstance(error, SkepError):
+                return Refused(None, error.code, error.message, error.hint)
+            if isinstance(error, Exception):
+                log.error("the stream of %s failed", self.member, exc_info=error)
+                return Refused(None, "internal", "the coordinator failed", "its log says more")
+        return None
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._silence):
+                    frame = await self.wire.read()
+            except TimeoutError:
+                raise BadInput(f"no heartbeat for {self._silence:.0f} seconds") from None
+            if not frame:
+                return
+            for message in frame:
+                await self._take(message)
+
+    async def _take(self, message: object) -> None:
+        match message:
+            case Outcome():
+                await self._inbox.put(message)
+            case Beat():
+                await self._desk.beat(self.member, message)
+                self._repeat = True
+                self._look.set()
+            case Done():
+                await self._desk.done(self.member, message.orders)
+                self._look.set()
+            case Hello():
+                raise BadInput("a stream has one Hello only")
+
+    async def _settle(self) -> None:
+        while True:
+            batch = [await self._inbox.get()]
+            while not self._inbox.empty() and len(batch) < _BATCH:
+                batch.append(self._inbox.get_nowait())
+            await self.wire.write(await self._desk.outcomes(self.member, batch))
+
+    async def _push(self) -> None:
+        sent: set[int] = set()
+        while True:
+            repeat, self._repeat = self._repeat, False
+            orders = await self._desk.orders(self.member)
+            await self.wire.write([order for order in orders if repeat or order.order not in sent])
+            sent = {order.order for order in orders}
+            await self._look.wait()
+            self._look.clear()
+
+    async def _listen(self) -> None:
+        async with self._desk.bell(self.member) as bell:
+            self._look.set()
+            while True:
+                if await bell.wait(_BELL_SECONDS):
+                    self._look.set()

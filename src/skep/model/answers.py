@@ -1,0 +1,141 @@
+"""What the API answers with: the doors encode these, the client decodes them. One definition for both ends."""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from skep.model.caller import Scope
+from skep.model.search import Line
+from skep.model.source import Source
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    items: list[T]
+    #: give it back as `page` for what follows; empty at the end
+    next_page: str = ""
+
+
+class Added(msgspec.Struct, frozen=True):
+    source: Source
+    #: False when the URL was known already
+    created: bool
+
+
+class Waited(msgspec.Struct, frozen=True):
+    source: Source
+    #: searchable at its newest commit, or failing; False: the time ran out
+    settled: bool
+
+
+class TopicMessage(msgspec.Struct, frozen=True):
+    offset: int
+    at: float
+    id: str
+    key: str
+    headers: dict[str, str]
+    #: the JSON value in it, or its text when it is none
+    body: Any
+
+
+class Messages(msgspec.Struct, frozen=True):
+    messages: list[TopicMessage]
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """The matching lines of one file, and how fresh they are."""
+
+    #: id of the source
+    source: str
+    #: name of the source
+    name: str
+    path: str
+    branch: str
+    commit: str
+    #: when this commit was last known to be the upstream's newest
+    fetched_at: float
+    blob: str
+    lines: tuple[Line, ...]
+    more: bool = False
+
+
+class SearchAnswer(msgspec.Struct, frozen=True):
+    hits: list[Hit]
+    #: matching lines in `hits`
+    lines: int
+    #: there may be more: the line limit or the deadline ended the search
+    partial: bool
+    seconds: float
+
+
+class TreeItem(msgspec.Struct, frozen=True):
+    name: str
+    path: str
+    #: "file", "folder", "link" or "submodule"
+    kind: str
+    size: int | None = None
+
+
+class Tree(msgspec.Struct, frozen=True):
+    source: Source
+    #: commit the tree was read from
+    commit: str
+    path: str
+    items: list[TreeItem]
+
+
+class FileView(msgspec.Struct, frozen=True):
+    source: Source
+    commit: str
+    path: str
+    size: int
+    #: None when it is binary or too large to show
+    text: str | None
+    #: where a symbolic link points to
+    link: str | None = None
+
+
+class MemberStatus(msgspec.Struct, frozen=True):
+    id: str
+    role: str
+    state: str
+    status: str
+    last_alive: float
+
+
+class Status(msgspec.Struct, frozen=True):
+    version: str
+    started_at: float
+    #: sources by state
+    sources: dict[str, int]
+    members: list[MemberStatus]
+    shards: int
+    documents: int
+    indexed_bytes: int
+    orders_pending: int
+
+
+class TokenInfo(msgspec.Struct, frozen=True):
+    #: the first characters of its hash; names it in lists and in `revoke`
+    id: str
+    subject: str
+    scopes: list[Scope]
+    created_at: float
+    expires_at: float | None = None
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    token: str
+    info: TokenInfo
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+    hint: str = ""
+    column: int | None = None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    error: ErrorBody

@@ -1,0 +1,27 @@
+"""Ids: made once, never from a URL or an address. A change's id is a hash, so that a repeat is recognised."""
+
+import base64
+import hashlib
+import secrets
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def new_id(prefix: str, now: float) -> str:
+    """`prefix_` + ULID: sorts by time of making, random below the millisecond."""
+    number = int(now * 1000) << 80 | secrets.randbits(80)
+    return prefix + "_" + "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -5, -5))
+
+
+def change_id(source: str, entry: str, seq: int) -> str:
+    return "chg_" + _digest(source, entry, str(seq))
+
+
+def batch_id(source: str, epoch: int, count: int) -> str:
+    """`count` is the holder's own counter of batches for this source."""
+    return "bat_" + _digest(source, str(epoch), str(count))
+
+
+def _digest(*parts: str) -> str:
+    text = "\0".join(parts).encode("utf-8", "surrogateescape")
+    return base64.b32encode(hashlib.blake2b(text, digest_size=20).digest()).decode().lower()

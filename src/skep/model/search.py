@@ -1,0 +1,129 @@
+"""What is asked of an index and what it answers. A query is a tree over whole files; lines show why a file matched."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+Field = Literal["content", "path", "source"]
+
+
+class Term(msgspec.Struct, frozen=True, tag="term"):
+    """A pattern that must occur on some line of the content, in the path, or in the source's name."""
+
+    field: Field
+    #: RE2 syntax when `regex`, else the text itself
+    pattern: str
+    regex: bool
+    #: case-sensitive; settled by the parser (`case:auto` = sensitive when the pattern has a capital)
+    case: bool
+    #: 1-based column in the query, for error messages
+    column: int = 1
+
+
+class And(msgspec.Struct, frozen=True, tag="and"):
+    parts: tuple["Query", ...]
+
+
+class Or(msgspec.Struct, frozen=True, tag="or"):
+    parts: tuple["Query", ...]
+
+
+class Not(msgspec.Struct, frozen=True, tag="not"):
+    part: "Query"
+
+
+class Within(msgspec.Struct, frozen=True, tag="within"):
+    """A source term once it is resolved: the file belongs to one of these sources (by number)."""
+
+    numbers: frozenset[int]
+
+
+Query = Term | And | Or | Not | Within
+
+
+def terms(query: Query) -> Iterator[Term]:
+    match query:
+        case Term():
+            yield query
+        case Not():
+            yield from terms(query.part)
+        case And() | Or():
+            for part in query.parts:
+                yield from terms(part)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    #: matching lines to return
+    lines: int = 50
+    #: matching lines of one file
+    lines_per_file: int = 10_000
+    #: seconds after which hits so far are returned as partial
+    seconds: float = 10.0
+
+
+class Line(msgspec.Struct, frozen=True):
+    #: 1-based
+    number: int
+    #: 1-based byte column of the first match, as `rg --column` counts
+    column: int
+    #: the line without its end, invalid bytes replaced, cut around the match when very long
+    text: str
+    #: matches as character ranges of `text`
+    ranges: tuple[tuple[int, int], ...]
+
+
+class FileHit(msgspec.Struct, frozen=True):
+    #: number of the source
+    source: int
+    path: str
+    #: id of the git blob
+    blob: str
+    lines: tuple[Line, ...]
+    #: this file has more matching lines than were returned
+    more: bool = False
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One file of one source as it goes into an index."""
+
+    path: bytes
+    blob: str
+    content: bytes
+
+
+class ShardInfo(msgspec.Struct, frozen=True):
+    """One immutable shard directory, built aside and not yet adopted."""
+
+    id: str
+    folder: str
+    documents: int
+    bytes: int
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What a source's index gains and loses by going from commit `base` to `commit`."""
+
+    source: str
+    number: int
+    branch: str
+    #: None: `shards` hold everything, whatever was there before is dropped
+    base: str | None
+    commit: str
+    shards: tuple[ShardInfo, ...]
+    #: paths whose older documents are dead: changed and deleted ones
+    gone: tuple[bytes, ...] = ()
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """Who may still write the index of a source: adopted only while all of it is current."""
+
+    source: str
+    epoch: int
+    #: when the upstream was asked for the indexed commit
+    fetched_at: float
+
+
+class Damage(msgspec.Struct, frozen=True):
+    shard: str
+    reason: str

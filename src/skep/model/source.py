@@ -1,0 +1,99 @@
+"""A Source is an upstream; its Entries (refs) each stand at a version; an Entry that moved is a Change."""
+
+from typing import Literal
+
+import msgspec
+
+from skep.model.caller import Visibility
+
+SourceState = Literal["new", "cloning", "current", "failing", "asking", "gone", "removed"]
+#: why an upstream could not be looked at or fetched; each class has its own back-off
+FailureClass = Literal[
+    "gone", "auth", "blocked", "rate_limited", "corrupt", "too_big", "emptied", "not_git", "network", "disk", "internal"
+]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    kind: FailureClass
+    message: str
+    #: seconds the upstream asked us to stay away
+    retry_after: float | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    id: str
+    #: small integer that stands for the source inside index shards
+    number: int
+    kind: str
+    #: how people and `git clone` call it: `github.com/org/repo`, `local/srv/repo`
+    name: str
+    url: str
+    state: SourceState
+    visibility: Visibility = "public"
+    labels: tuple[str, ...] = ()
+    epoch: int = 1
+    #: without `refs/heads/`; empty while there is none
+    default_branch: str = ""
+    added_at: float = 0.0
+    last_looked: float | None = None
+    last_fetched: float | None = None
+    last_changed: float | None = None
+    next_poll: float | None = None
+    failure: Failure | None = None
+    failures: int = 0
+    #: commit of the default branch that search answers from
+    indexed_commit: str | None = None
+    indexed_at: float | None = None
+    #: what the holder is doing at this moment, if anything
+    progress: "Progress | None" = None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    stage: Literal["clone", "fetch", "index"]
+    done: int
+    total: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a worker knows of a source it holds."""
+
+    source: str
+    number: int
+    kind: str
+    url: str
+    epoch: int
+    visibility: Visibility = "public"
+    #: entry -> version, as the coordinator was last told
+    told: dict[str, str] = {}
+    #: fingerprint of the upstream's last answer that was fully fetched
+    seen: str = ""
+    #: batches made so far in this epoch
+    batches: int = 0
+
+
+class Move(msgspec.Struct, frozen=True):
+    """One entry that moved; None means it did not exist (or does not any more)."""
+
+    entry: str
+    old: str | None
+    new: str | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    id: str
+    source: str
+    entry: str
+    #: counts the moves of this entry, from 1
+    seq: int
+    old: str | None
+    new: str | None
+    batch: str
+    first: bool
+    at: float
+
+
+def diff(told: dict[str, str], versions: dict[str, str]) -> tuple[Move, ...]:
+    """What moved between what was told and what the mirror holds, by name of entry."""
+    names = sorted(told.keys() | versions.keys())
+    pairs = ((name, told.get(name), versions.get(name)) for name in names)
+    return tuple(Move(name, old, new) for name, old, new in pairs if old != new)

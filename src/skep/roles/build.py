@@ -1,0 +1,58 @@
+"""Puts a serving process together: engines by URL, rooms over them, one core in front."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from skep.access.service import Access
+from skep.clock import Clock
+from skep.config import Settings
+from skep.core import Core
+from skep.engines.index.base import Searcher
+from skep.engines.open import find
+from skep.fleet.service import Fleet
+from skep.gather.service import Gather
+from skep.roles.desk import Desk
+from skep.search.adoption import Adoption
+from skep.search.service import Search
+from skep.sources.git.addresses import GitAddresses
+from skep.sources.intake import Intake
+from skep.sources.service import Sources
+from skep.status import StatusView
+from skep.topics.service import Topics
+
+
+class Rooms(msgspec.Struct, frozen=True):
+    core: Core
+    desk: Desk
+    adoption: Adoption
+    searcher: Searcher
+
+
+@asynccontextmanager
+async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> AsyncIterator[Rooms]:
+    """Everything opened and migrated; closed again in reverse order."""
+    data = Path(settings.data)
+    async with AsyncExitStack() as stack:
+        db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
+        stack.push_async_callback(db.close)
+        log = await find("log", settings.log)(settings.log, db=db)
+        searcher = await find("index", settings.index)(settings.index, data=data, db=db)
+        stack.push_async_callback(searcher.close)
+
+        access = Access(
+            db, clock, data, open_read=settings.loopback if settings.open_read is None else settings.open_read
+        )
+        fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
+        topics = Topics(db, log)
+        sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
+        search = Search(db, searcher)
+        for room in (access, fleet, topics, sources, searcher, search):
+            await room.start()
+
+        intake = Intake(db, topics)
+        adoption = Adoption(db, fleet, topics, intake, searcher)
+        core = Core(access, sources, topics, search, Gather(sources, data), StatusView(db, clock, fleet, searcher))
+        yield Rooms(core, Desk(db, clock, fleet, sources, intake, adoption), adoption, searcher)

@@ -1,0 +1,116 @@
+"""The coordinator's desk: what arrives over the link is handed to the rooms, what the rooms order goes out."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+from skep.clock import Clock
+from skep.engines.db.base import Bell, Database
+from skep.errors import SkepError
+from skep.fleet.orders import Pending, channel, confirm, pending
+from skep.fleet.service import Fleet
+from skep.link.messages import (
+    Ack,
+    Beat,
+    BuildIndex,
+    Built,
+    Failed,
+    Fetched,
+    FetchNow,
+    Hello,
+    Hold,
+    Order,
+    Outcome,
+    Refused,
+    Release,
+)
+from skep.search.adoption import Adoption
+from skep.sources.intake import Accepted, Intake, Stale
+from skep.sources.service import Sources
+
+#: orders sent in one go; the rest follows when these are confirmed
+ORDERS_AT_ONCE = 500
+
+
+class Desk:
+    def __init__(
+        self, db: Database, clock: Clock, fleet: Fleet, sources: Sources, intake: Intake, adoption: Adoption
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._fleet = fleet
+        self._sources = sources
+        self._intake = intake
+        self._adoption = adoption
+
+    async def hello(self, hello: Hello) -> str | Refused:
+        try:
+            await self._fleet.join(hello.member, hello.token, hello.boot, hello.roles[0])
+        except SkepError as error:
+            return Refused(None, error.code, error.message, error.hint)
+        return hello.member
+
+    async def beat(self, member: str, beat: Beat) -> None:
+        await self._fleet.beat(member, beat.status, beat.progress)
+        if beat.looked:
+            await self._intake.looked(beat.looked)
+
+    async def done(self, member: str, numbers: Sequence[int]) -> None:
+        confirmed = await confirm(self._db, member, numbers)
+        await self._intake.taken([order.source for order in confirmed if order.kind == "hold"])
+
+    def bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
+        return self._db.listen(channel(member))
+
+    async def gone(self, member: str) -> None:
+        await self._fleet.leave(member)
+
+    async def orders(self, member: str) -> list[Order]:
+        waiting = await pending(self._db, member, ORDERS_AT_ONCE)
+        composed = [(one.n, await self._body(one)) for one in waiting]
+        moot = [n for n, body in composed if body is None]
+        if moot:
+            await confirm(self._db, member, moot)
+        return [Order(n, body) for n, body in composed if body is not None]
+
+    async def _body(self, order: Pending) -> Hold | Release | FetchNow | BuildIndex | None:
+        """None: the source is gone, there is nothing left to do."""
+        if order.kind == "release":
+            return Release(order.source)
+        held = await self._sources.held(order.source)
+        if held is None:
+            return None
+        match order.kind:
+            case "hold":
+                return Hold(held)
+            case "fetch":
+                return FetchNow(order.source, held.epoch)
+            case _:
+                return BuildIndex(order.source, held.epoch, self._adoption.base(held.number))
+
+    async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
+        """Reports of one source in their order, sources side by side, so that the database can gather their commits."""
+        by_source: dict[str, list[Outcome]] = {}
+        for outcome in outcomes:
+            by_source.setdefault(outcome.source, []).append(outcome)
+        answers = await asyncio.gather(*(self._in_order(list_) for list_ in by_source.values()))
+        return [answer for group in answers for answer in group]
+
+    async def _in_order(self, outcomes: list[Outcome]) -> list[Ack | Refused]:
+        return [await self._take(outcome) for outcome in outcomes]
+
+    async def _take(self, outcome: Outcome) -> Ack | Refused:
+        match outcome.body:
+            case Fetched(batch, moves, first, branch):
+                verdict = await self._intake.fetched(outcome, batch, moves, first=first, default_branch=branch)
+            case Failed(failure, failures):
+                verdict = await self._intake.failed(outcome, failure, failures)
+            case Built(delta, fetched_at):
+                adopted = await self._adoption.adopt(
+                    outcome.source, outcome.epoch, fetched_at, delta, self._clock.now()
+                )
+                verdict = Accepted() if adopted else Stale("the index has moved on; another delta was asked for")
+        self._fleet.progress.pop(outcome.source, None)
+        if isinstance(verdict, Stale):
+            return Refused(outcome.n, "stale", verdict.reason)
+        return Ack((outcome.n,))

@@ -1,0 +1,159 @@
+"""`skep up`: coordinator, manager and aggregator in this process, a worker as its child."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import uvicorn
+import uvloop
+
+from skep.client.whereabouts import advertise, withdraw
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.doors.http.app import create_app
+from skep.errors import BadInput, SkepError
+from skep.link.server import LinkServer
+from skep.model.caller import SYSTEM
+from skep.roles.build import Rooms, open_rooms
+from skep.roles.child import Start, keep_worker
+from skep.roles.folder import locked
+from skep.roles.logs import set_up_logs
+
+log = logging.getLogger("skep.up")
+#: a unix socket's path has at most 107 bytes
+_LONGEST_SOCKET = 100
+#: requests still running at a stop get this long
+_GRACE_SECONDS = 5
+
+
+def main(settings: Settings, add: Sequence[str] = ()) -> None:
+    set_up_logs(settings.log_level)
+    data = Path(settings.data).resolve()
+    # the worker runs elsewhere, and so may whoever reads the log
+    settings = msgspec.structs.replace(settings, data=str(data))
+    with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_up(settings, listener, add))
+
+
+def _bound(settings: Settings) -> socket.socket:
+    host, port = settings.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise BadInput(
+                f"{settings.listen} is taken by another program", hint="choose another with --listen HOST:PORT"
+            ) from error
+        raise BadInput(f"cannot listen on {settings.listen}: {error.strerror}", hint="check --listen") from error
+    return listener
+
+
+async def _up(settings: Settings, listener: socket.socket, add: Sequence[str]) -> None:
+    token = secrets.token_hex(32)
+    stop = _on_signals()
+    async with open_rooms(settings, SystemClock(), token) as rooms, contextlib.AsyncExitStack() as stack:
+        address = _link_address(Path(settings.data), stack)
+        link = LinkServer(rooms.desk, beat_every=settings.beat_every)
+        await link.start(address)
+        stack.push_async_callback(link.stop)
+        server = _server(rooms, settings)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets=[listener]))
+            loops = [
+                group.create_task(rooms.adoption.follow()),
+                group.create_task(rooms.core.search.follow()),
+                group.create_task(_merge(rooms)),
+                group.create_task(keep_worker(Start(settings, address, token))),
+            ]
+            await rooms.adoption.sweep()
+            await _add(rooms, add)
+            await _greet(rooms, listener)
+            stack.callback(_note_whereabouts(listener, Path(settings.data)))
+            await stop.wait()
+            log.info("stopping")
+            server.should_exit = True
+            await serving
+            for loop in loops:
+                loop.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: the worker has to stop too."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # as untyped as what it replaces
+        yield
+
+
+def _server(rooms: Rooms, settings: Settings) -> uvicorn.Server:
+    config = uvicorn.Config(
+        create_app(rooms.core, settings),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    return _Server(config)
+
+
+def _on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _link_address(data: Path, stack: contextlib.AsyncExitStack) -> str:
+    path = data / "link.sock"
+    if len(os.fsencode(path)) > _LONGEST_SOCKET:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skep-"))) / "link.sock"
+    path.unlink(missing_ok=True)
+    return f"unix:{path}"
+
+
+async def _merge(rooms: Rooms) -> None:
+    while True:
+        try:
+            merged = await rooms.searcher.merge_once()
+        except SkepError as error:
+            log.warning("merge of index shards failed", extra={"reason": error.message})
+            merged = False
+        await asyncio.sleep(0 if merged else 10)
+
+
+async def _add(rooms: Rooms, urls: Sequence[str]) -> None:
+    for url in urls:
+        try:
+            await rooms.core.sources.add(SYSTEM, url)
+        except SkepError as error:
+            log.error("could not add a source", extra={"url": url, "reason": error.message, "hint": error.hint})
+
+
+def _note_whereabouts(listener: socket.socket, data: Path) -> Callable[[], None]:
+    """So that the command line of the same user finds its token; returns what takes the note back."""
+    port = listener.getsockname()[1]
+    advertise(port, data)
+    return lambda: withdraw(port, data)
+
+
+async def _greet(rooms: Rooms, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    ticket = await rooms.core.access.login_ticket(SYSTEM)
+    print(f"Skep is up at {base}", file=sys.stderr)  # noqa: T201  # for the person who typed `skep up`
+    print(f"  log in with your browser (once, within 10 minutes): {base}/login?ticket={ticket}", file=sys.stderr)  # noqa: T201

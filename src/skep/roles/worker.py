@@ -1,0 +1,51 @@
+"""The worker role: mirrors and indexes what it holds, and speaks only the link."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from skep.clock import SystemClock
+from skep.roles.child import Start
+from skep.roles.logs import set_up_logs
+from skep.sources.git.kind import GitKind
+from skep.worker.service import Worker
+
+
+def main() -> None:
+    """As a child of `skep up`: settings from the first line of stdin, until stdin ends."""
+    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
+    set_up_logs(start.settings.log_level)
+    asyncio.run(_work(start))
+
+
+async def _work(start: Start) -> None:
+    settings, data, clock = start.settings, Path(start.settings.data), SystemClock()
+    worker = Worker(settings, data, start.link, start.token, clock, {"git": GitKind(settings, data, clock)})
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    # Ctrl-C reaches the whole terminal: the parent decides, and closes the pipe
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_reader(sys.stdin.fileno(), _at_end, stop)
+    running = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    loop.remove_reader(sys.stdin.fileno())
+    stopping.cancel()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+def _at_end(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        stop.set()
+
+
+if __name__ == "__main__":
+    main()

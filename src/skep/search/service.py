@@ -1,0 +1,64 @@
+"""Search over everything mirrored: parse, see what the caller may see, ask the index, say how fresh each hit is."""
+
+import time
+
+from skep.engines.db.base import Database
+from skep.engines.index.base import Searcher, Standing
+from skep.model.answers import Hit, SearchAnswer
+from skep.model.caller import Caller
+from skep.model.search import FileHit, Limits
+from skep.search.catalogue import Catalogue
+from skep.search.query import parse
+from skep.sources.service import CATALOGUE
+from skep.sources.views import Named, Newest, named, newest
+
+
+class Search:
+    def __init__(self, db: Database, searcher: Searcher) -> None:
+        self._db = db
+        self._searcher = searcher
+        self._catalogue = Catalogue({})
+
+    async def start(self) -> None:
+        self._catalogue = Catalogue(await named(self._db))
+
+    async def follow(self) -> None:
+        """Keep the catalogue current, and drop the index of what is no longer in it."""
+        async with self._db.listen(CATALOGUE) as bell:
+            while True:
+                await self.start()
+                for source, number in self._searcher.indexed():
+                    if number not in self._catalogue.sources:
+                        await self._searcher.drop(source, number)
+                await bell.wait(60.0)
+
+    async def search(self, caller: Caller, text: str, limits: Limits) -> SearchAnswer:
+        caller.need("read")
+        began = time.monotonic()
+        catalogue = self._catalogue
+        hits = self._searcher.search(catalogue.resolve(parse(text)), catalogue.visible(caller), limits)
+        found = [hit async for hit in hits]
+        fresh = await newest(self._db, {hit.source for hit in found})
+        answers = [
+            _answer(hit, catalogue.sources[hit.source], hits.standing(hit.source), fresh.get(hit.source))
+            for hit in found
+        ]
+        lines = sum(len(hit.lines) for hit in answers)
+        return SearchAnswer(answers, lines, hits.partial, round(time.monotonic() - began, 6))
+
+
+def _answer(hit: FileHit, source: Named, standing: Standing, fresh: Newest | None) -> Hit:
+    # a later look that found the same commit makes the hit fresher than its own fetch
+    same = fresh is not None and fresh.commit == standing.commit
+    fetched_at = max(standing.fetched_at, fresh.looked) if fresh and same else standing.fetched_at
+    return Hit(
+        source.id,
+        source.name,
+        hit.path,
+        standing.branch,
+        standing.commit,
+        fetched_at,
+        hit.blob,
+        hit.lines,
+        hit.more,
+    )

@@ -1,0 +1,68 @@
+"""A kind of source, as a worker sees it. Git is one; others are folders beside it."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from skep.model.source import Failure, Held, Progress
+
+Report = Callable[[Progress], None]
+
+
+class Same(msgspec.Struct, frozen=True):
+    """Nothing moved since `Held.seen`."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    #: fingerprint of this answer; becomes `Held.seen` once it is fetched
+    seen: str
+    #: entry -> version as the upstream announced them
+    versions: Mapping[str, str]
+
+
+Look = Same | Moved | Failure
+
+
+class Addresses(Protocol):
+    """What the catalogue knows of a kind: its URLs. Pure."""
+
+    def check(self, url: str, *, local: bool) -> None:
+        """BadUrl when it is none, NotAllowed by policy. `local`: the caller may name folders of this machine."""
+        ...
+
+    def clean(self, url: str) -> str:
+        """The URL to ask, as it was typed but safe."""
+        ...
+
+    def canonical(self, url: str) -> str:
+        """One spelling for all URLs of the same upstream."""
+        ...
+
+    def name(self, canonical: str) -> str:
+        """How people call the source."""
+        ...
+
+
+class Kind(Protocol):
+    """What a worker does with a kind of source."""
+
+    async def look(self, source: Held) -> Look:
+        """Ask the upstream, cheaply, whether anything moved."""
+        ...
+
+    async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
+        """Bring the mirror up to date; entry -> version as the mirror holds them, durable on return."""
+        ...
+
+    async def versions(self, source: Held) -> Mapping[str, str]:
+        """What the mirror holds now; empty when there is none yet."""
+        ...
+
+    async def mend(self, source: Held) -> Failure | None:
+        """Remove what a killed process left behind, before the first fetch after a start."""
+        ...
+
+    async def remove(self, source: Held) -> None: ...
+
+    async def close(self) -> None: ...

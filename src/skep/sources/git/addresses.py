@@ -1,0 +1,30 @@
+"""What the catalogue knows of git: its URLs, and which of them may be added."""
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.sources.git import url as urls
+from skep.sources.git.guard import Guard
+
+
+def allows_local(settings: Settings) -> bool:
+    return settings.loopback if settings.allow_local is None else settings.allow_local
+
+
+class GitAddresses:
+    def __init__(self, settings: Settings) -> None:
+        clock = SystemClock()
+        self._for_admins = Guard(settings, clock, local=allows_local(settings))
+        self._for_others = Guard(settings, clock, local=False)
+
+    def check(self, url: str, *, local: bool) -> None:
+        (self._for_admins if local else self._for_others).check_url(url)
+        urls.canonical(url)
+
+    def clean(self, url: str) -> str:
+        return urls.clean(url)
+
+    def canonical(self, url: str) -> str:
+        return urls.canonical(url)
+
+    def name(self, canonical: str) -> str:
+        return urls.name(canonical)

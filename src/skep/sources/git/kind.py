@@ -1,0 +1,156 @@
+"""Git as a kind of source: look by our own exchange where HTTP is spoken, by a git process elsewhere; fetch by git."""
+
+import os
+import shlex
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.errors import SkepError, Unavailable
+from skep.model.source import Failure, Held
+from skep.sources.base import Look, Moved, Report
+from skep.sources.git.addresses import allows_local
+from skep.sources.git.failures import failure_of
+from skep.sources.git.guard import Guard, Lookup, system_lookup
+from skep.sources.git.http import Http
+from skep.sources.git.lsrefs import LARGEST_ANSWER, LsRefs, announced, ca_bundle
+from skep.sources.git.mirror import Mirror, fetch_environment, folder_of
+from skep.sources.git.pktline import BadAnswer, parse_ls_remote
+from skep.sources.git.process import SaidTooMuch, TookTooLong, run
+from skep.sources.git.url import PORTS, Parts
+
+_PATTERNS = ("HEAD", "refs/heads/*", "refs/tags/*")
+
+
+class GitKind:
+    def __init__(self, settings: Settings, data: Path, clock: Clock, *, lookup: Lookup = system_lookup) -> None:
+        self._settings = settings
+        self._data = data
+        self._clock = clock
+        self._guard = Guard(settings, clock, local=allows_local(settings), lookup=lookup)
+        self._ca = ca_bundle()
+        self._http: Http | None = None
+        self._refs: LsRefs | None = None
+
+    async def look(self, source: Held) -> Look:
+        try:
+            parts = self._guard.check_url(source.url)
+        except SkepError as error:
+            return _refused(error)
+        if parts.scheme in {"http", "https"}:
+            return await self._ls_refs().ask(source.url, parts, source.seen)
+        return await self._look_by_process(parts, source.seen)
+
+    async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
+        mirror = Mirror(self.folder(source))
+        settings = self._settings
+        try:
+            parts = self._guard.check_url(source.url)
+            url, env = await self._way(parts, self._ls_refs().spelling(source.url))
+            await mirror.create(source.url, moved.versions)
+            return await mirror.fetch(
+                url, moved.versions, env, report, largest=settings.max_repository, seconds=settings.fetch_timeout
+            )
+        except SkepError as error:
+            return _refused(error)
+        except (TookTooLong, SaidTooMuch) as error:
+            return Failure("network", f"{source.url}: {error}")
+        except (socket.gaierror, TimeoutError):
+            return Failure("network", f"the host of {source.url} was not found")
+        except OSError as error:
+            return Failure("disk", f"the mirror of {source.url} cannot be written: {error}")
+
+    async def versions(self, source: Held) -> Mapping[str, str]:
+        return await Mirror(self.folder(source)).versions()
+
+    async def mend(self, source: Held) -> Failure | None:
+        try:
+            return await Mirror(self.folder(source)).mend()
+        except SkepError as error:
+            return _refused(error)
+        except OSError as error:
+            return Failure("disk", f"the mirror of {source.url} cannot be used: {error}")
+
+    async def remove(self, source: Held) -> None:
+        await Mirror(self.folder(source)).remove()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    def folder(self, source: Held) -> Path:
+        return folder_of(self._data, source.source)
+
+    def _ls_refs(self) -> LsRefs:
+        if self._refs is None:
+            self._http = Http(
+                ca=self._ca,
+                timeout=self._settings.look_timeout,
+                largest=LARGEST_ANSWER,
+                connections=max(self._settings.poll_concurrency, 64),
+            )
+            self._refs = LsRefs(self._http, self._guard, self._clock)
+        return self._refs
+
+    async def _look_by_process(self, parts: Parts, seen: str) -> Look:
+        try:
+            url, env = await self._way(parts, str(parts))
+            args = ("ls-remote", "--symref", "--", url, *_PATTERNS)
+            done = await run(args, env, seconds=self._settings.look_timeout, largest=LARGEST_ANSWER)
+            if done.code:
+                return failure_of(done, str(parts))
+            return announced("ls", parse_ls_remote(done.out).versions(), seen)
+        except SkepError as error:
+            return _refused(error)
+        except (OSError, TookTooLong, SaidTooMuch, BadAnswer) as error:
+            return Failure("network", f"{parts}: {error}")
+
+    async def _way(self, parts: Parts, url: str) -> tuple[str, dict[str, str]]:
+        """The URL to give to git and its environment, which together lead only to addresses that were checked."""
+        if parts.scheme == "file":
+            return url, fetch_environment("file", (), {"GIT_CONFIG_GLOBAL": str(self._trusting_config())})
+        if parts.scheme in {"http", "https"}:
+            pins = await self._ls_refs().pins(parts)
+            config = [("http.curloptResolve", pin) for pin in pins]
+            return url, fetch_environment(parts.scheme, (*config, ("http.sslCAInfo", self._ca)), {})
+        address = (await self._guard.resolve(parts.host, parts.port))[0]
+        if parts.scheme == "git":
+            host = {"GIT_OVERRIDE_VIRTUAL_HOST": parts.authority}
+            return str(msgspec.structs.replace(parts, host=address)), fetch_environment("git", (), host)
+        ssh = {"GIT_SSH_COMMAND": self._ssh(parts, address), "GIT_SSH_VARIANT": "ssh"}
+        if agent := os.environ.get("SSH_AUTH_SOCK"):
+            ssh["SSH_AUTH_SOCK"] = agent
+        return url, fetch_environment("ssh", (), ssh)
+
+    def _ssh(self, parts: Parts, address: str) -> str:
+        alias = parts.host if parts.port == PORTS["ssh"] else f"[{parts.host}]:{parts.port}"
+        options = {
+            "BatchMode": "yes",
+            "StrictHostKeyChecking": "accept-new",
+            "UserKnownHostsFile": str(self._data.absolute() / "known_hosts"),
+            "HostName": address,
+            "HostKeyAlias": alias,
+            "ConnectTimeout": "15",
+            "ServerAliveInterval": "15",
+            "ForwardAgent": "no",
+            "ClearAllForwardings": "yes",
+        }
+        words = ["ssh", "-F", "none", *(f"-o{key}={value}" for key, value in options.items())]
+        return shlex.join(words)
+
+    def _trusting_config(self) -> Path:
+        """A folder of another user may be mirrored; git asks for that in a file, as its own child reads it."""
+        path = self._data.absolute() / "gitconfig"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("[safe]\n\tdirectory = *\n", encoding="utf-8")
+        return path
+
+
+def _refused(error: SkepError) -> Failure:
+    words = f"{error.message}; {error.hint}" if error.hint else error.message
+    return Failure("internal" if isinstance(error, Unavailable) else "blocked", words)

@@ -1,0 +1,166 @@
+"""Git as a child process: an environment built from nothing, a group of its own, bounds on all it may use."""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from skep.errors import Unavailable
+
+#: what every git here is told; by environment, as other users can read command lines
+_CONFIG: tuple[tuple[str, str], ...] = (
+    ("safe.directory", "*"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.bigFileThreshold", "16m"),
+    ("credential.helper", ""),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("pack.threads", "1"),
+    ("protocol.version", "2"),
+)
+_LONGEST_ERR = 65_536
+
+
+class Result(NamedTuple):
+    #: negative: ended by this signal
+    code: int
+    out: bytes
+    #: the last of what it said
+    err: str
+
+
+class TookTooLong(Exception):
+    pass
+
+
+class SaidTooMuch(Exception):
+    pass
+
+
+def environment(
+    config: Iterable[tuple[str, str]] = (), *, protocols: str = "none", extra: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """`protocols` are those this one child may speak."""
+    values = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LC_ALL": "C",
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "/bin/false",
+        "GIT_ALLOW_PROTOCOL": protocols,
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        **(extra or {}),
+    }
+    pairs = [*_CONFIG, *config]
+    values["GIT_CONFIG_COUNT"] = str(len(pairs))
+    for n, (key, value) in enumerate(pairs):
+        values[f"GIT_CONFIG_KEY_{n}"], values[f"GIT_CONFIG_VALUE_{n}"] = key, value
+    return values
+
+
+async def run(
+    args: Sequence[str | bytes],
+    env: Mapping[str, str],
+    *,
+    seconds: float,
+    input: bytes = b"",
+    largest: int = 64 << 20,
+    file_limit: int | None = None,
+    hear: Callable[[str], None] | None = None,
+    keep: Sequence[int] = (),
+) -> Result:
+    """Run `git args`. `hear` gets each line of stderr; `keep` are descriptors the child inherits.
+
+    TookTooLong, SaidTooMuch, or whatever cancels this: by then the whole group is dead.
+    """
+    child = await start(args, env, keep=keep)
+    limit_files(child, file_limit)
+    assert child.stdin and child.stdout and child.stderr
+    try:
+        async with asyncio.timeout(seconds):
+            _, out, err, code = await asyncio.gather(
+                _feed(child.stdin, input), _collect(child.stdout, largest), _listen(child.stderr, hear), child.wait()
+            )
+    except TimeoutError:
+        raise TookTooLong(f"git took longer than {seconds:g} s") from None
+    finally:
+        await end(child)
+    return Result(code, out, err)
+
+
+async def start(
+    args: Sequence[str | bytes], env: Mapping[str, str], *, keep: Sequence[int] = (), quiet: bool = False
+) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    err = asyncio.subprocess.DEVNULL if quiet else pipe
+    try:
+        return await asyncio.create_subprocess_exec(
+            "git", *args, env=env, stdin=pipe, stdout=pipe, stderr=err, start_new_session=True, pass_fds=keep
+        )
+    except FileNotFoundError:
+        raise Unavailable("git is not installed, or not in PATH", hint="install git 2.31 or newer") from None
+
+
+async def end(child: asyncio.subprocess.Process) -> None:
+    """Make sure that nothing of the group is left."""
+    if child.returncode is None:
+        kill(child)
+        await asyncio.shield(child.wait())
+
+
+def kill(child: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def limit_files(child: asyncio.subprocess.Process, size: int | None) -> None:
+    """From outside, as code between fork and exec is not safe in a process with threads."""
+    if sys.platform == "linux":
+        with suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
+            if size is not None:
+                resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (size, size))
+
+
+async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        # a child may be gone before it read anything
+        if data and not stream.is_closing():
+            stream.write(data)
+            await stream.drain()
+    stream.close()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        await stream.wait_closed()
+
+
+async def _collect(stream: asyncio.StreamReader, largest: int) -> bytes:
+    parts, size = [], 0
+    while chunk := await stream.read(1 << 16):
+        parts.append(chunk)
+        size += len(chunk)
+        if size > largest:
+            raise SaidTooMuch(f"git printed more than {largest:,} bytes")
+    return b"".join(parts)
+
+
+async def _listen(stream: asyncio.StreamReader, hear: Callable[[str], None] | None) -> str:
+    """Lines end with a carriage return while git draws its progress; those are heard but not kept."""
+    kept, rest = "", ""
+    while chunk := await stream.read(1 << 16):
+        *lines, rest = (rest + chunk.decode("utf-8", "replace")).replace("\r", "\r\n").split("\n")
+        for line in lines:
+            if hear is not None:
+                hear(line.strip())
+            if not line.endswith("\r"):
+                kept = (kept + line + "\n")[-_LONGEST_ERR:]
+        rest = rest[-_LONGEST_ERR:]
+    return kept + rest

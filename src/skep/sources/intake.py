@@ -1,0 +1,171 @@
+"""What holders report becomes the catalogue's truth: fenced by epoch, counted by entry, told in one transaction."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from skep.engines.db.base import Database, Row, Tx, Value
+from skep.model.ids import change_id
+from skep.model.source import Change, Failure, Move
+from skep.model.topic import Draft
+from skep.sources.service import MOVED
+from skep.topics.service import CHANGES, Topics
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Stored, now or by an earlier delivery of the same report."""
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """Never acceptable: the source is gone or has another holder."""
+
+    reason: str
+
+
+class Looked(Protocol):
+    @property
+    def source(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def at(self) -> float: ...
+    @property
+    def next_poll(self) -> float: ...
+
+
+class Intake:
+    def __init__(self, db: Database, topics: Topics) -> None:
+        self._db = db
+        self._topics = topics
+
+    async def taken(self, sources: Sequence[str]) -> None:
+        """A worker holds them now and will clone those that are new."""
+        if not sources:
+            return
+
+        async def work(tx: Tx) -> None:
+            await tx.many(
+                "UPDATE source SET state = 'cloning' WHERE id = :id AND state = 'new'", [{"id": id} for id in sources]
+            )
+            tx.ring(MOVED)
+
+        await self._db.write(work, runtime=True)
+
+    async def looked(self, reports: Sequence[Looked]) -> None:
+        rows: list[dict[str, Value]] = [
+            {"id": r.source, "epoch": r.epoch, "at": r.at, "next": r.next_poll} for r in reports
+        ]
+
+        async def work(tx: Tx) -> None:
+            await tx.many(
+                "UPDATE source SET last_looked = :at, next_poll = :next WHERE id = :id AND epoch = :epoch", rows
+            )
+
+        await self._db.write(work, runtime=True)
+
+    async def fetched(
+        self, report: Looked, batch: str, moves: Sequence[Move], *, first: bool, default_branch: str
+    ) -> Accepted | Stale:
+        async def work(tx: Tx) -> Accepted | Stale:
+            source = await _current(tx, report)
+            if isinstance(source, Stale):
+                return source
+            new = await tx.rows(
+                "INSERT INTO batch (id, source, at) VALUES (:id, :source, :at) "
+                "ON CONFLICT (id) DO NOTHING RETURNING id",
+                id=batch,
+                source=report.source,
+                at=report.at,
+            )
+            if not new:
+                return Accepted()
+            changes = await _advance(tx, report, batch, moves, first)
+            await tx.rows(
+                "UPDATE source SET state = 'current', failure = NULL, failures = 0, default_branch = :branch, "
+                "last_looked = :at, last_fetched = :at, next_poll = :next, "
+                "last_changed = CASE WHEN :changed = 1 THEN :at ELSE last_changed END WHERE id = :id",
+                branch=default_branch,
+                at=report.at,
+                next=report.next_poll,
+                changed=int(bool(changes)),
+                id=report.source,
+            )
+            if changes:
+                await self._topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], report.at)
+            tx.ring(MOVED)
+            return Accepted()
+
+        return await self._db.write(work)
+
+    async def failed(self, report: Looked, failure: Failure, failures: int) -> Accepted | Stale:
+        async def work(tx: Tx) -> Accepted | Stale:
+            source = await _current(tx, report)
+            if isinstance(source, Stale):
+                return source
+            await tx.rows(
+                "UPDATE source SET state = :state, failure = :failure, failures = :failures, last_looked = :at, "
+                "next_poll = :next WHERE id = :id",
+                state="gone" if failure.kind == "gone" and source["last_fetched"] else "failing",
+                failure=msgspec.json.encode(failure).decode(),
+                failures=failures,
+                at=report.at,
+                next=report.next_poll,
+                id=report.source,
+            )
+            tx.ring(MOVED)
+            return Accepted()
+
+        return await self._db.write(work)
+
+    async def indexed(self, source: str, commit: str | None, now: float) -> None:
+        """The aggregator answers from this commit now."""
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE source SET indexed_commit = :commit, indexed_at = :now WHERE id = :id",
+                commit=commit,
+                now=now,
+                id=source,
+            )
+            tx.ring(MOVED)
+
+        await self._db.write(work)
+
+
+async def _current(tx: Tx, report: Looked) -> Row | Stale:
+    rows = await tx.rows("SELECT * FROM source WHERE id = :id FOR UPDATE", id=report.source)
+    if not rows or rows[0]["state"] == "removed":
+        return Stale("this source was removed")
+    if rows[0]["epoch"] != report.epoch:
+        return Stale(f"epoch {report.epoch} is over; the source is in epoch {rows[0]['epoch']}")
+    return rows[0]
+
+
+async def _advance(tx: Tx, report: Looked, batch: str, moves: Sequence[Move], first: bool) -> list[Change]:
+    """Each entry's own count goes up by one. A deleted entry keeps its row, so that its count goes on if it returns."""
+    rows = await tx.rows("SELECT name, seq, version FROM entry WHERE source = :source", source=report.source)
+    standing = {row["name"]: (int(row["seq"]), row["version"]) for row in rows}
+    changes: list[Change] = []
+    for move in moves:
+        seq, old = standing.get(move.entry, (0, None))
+        if old == move.new:
+            continue
+        id = change_id(report.source, move.entry, seq + 1)
+        changes.append(Change(id, report.source, move.entry, seq + 1, old, move.new, batch, first=first, at=report.at))
+    await tx.many(
+        "INSERT INTO entry (source, name, seq, version) VALUES (:source, :entry, :seq, :version) "
+        "ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq, version = excluded.version",
+        [{"source": c.source, "entry": c.entry, "seq": c.seq, "version": c.new} for c in changes],
+    )
+    await tx.many(
+        "INSERT INTO change (id, source, entry, seq, old, new, batch, first, at) "
+        "VALUES (:id, :source, :entry, :seq, :old, :new, :batch, :first, :at)",
+        [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
+    )
+    return changes
+
+
+def _draft(source: Row, change: Change) -> Draft:
+    body = {**msgspec.structs.asdict(change), "name": source["name"], "url": source["url"], "kind": source["kind"]}
+    return Draft(msgspec.json.encode(body), id=change.id, key=change.source)

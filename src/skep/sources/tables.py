@@ -1,0 +1,74 @@
+"""The tables of the catalogue and how their rows become nouns."""
+
+import json
+
+import msgspec
+
+from skep.engines.db.base import Row
+from skep.model.source import Change, Failure, Progress, Source
+
+STEPS = [
+    """
+    CREATE TABLE source (
+        id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE, kind TEXT NOT NULL, name TEXT NOT NULL, url TEXT NOT NULL,
+        state TEXT NOT NULL, visibility TEXT NOT NULL, labels TEXT NOT NULL, epoch BIGINT NOT NULL,
+        default_branch TEXT NOT NULL, added_at DOUBLE PRECISION NOT NULL, last_looked DOUBLE PRECISION,
+        last_fetched DOUBLE PRECISION, last_changed DOUBLE PRECISION, next_poll DOUBLE PRECISION,
+        failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION
+    );
+    CREATE INDEX source_name ON source (name);
+    CREATE INDEX source_state ON source (state, id);
+    CREATE TABLE source_count (id BIGINT PRIMARY KEY, number BIGINT NOT NULL);
+    INSERT INTO source_count (id, number) VALUES (0, 0);
+    CREATE TABLE url (canonical TEXT PRIMARY KEY, source TEXT NOT NULL);
+    CREATE INDEX url_source ON url (source);
+    CREATE TABLE entry (
+        source TEXT NOT NULL, name TEXT NOT NULL, seq BIGINT NOT NULL, version TEXT, PRIMARY KEY (source, name)
+    );
+    CREATE TABLE batch (id TEXT PRIMARY KEY, source TEXT NOT NULL, at DOUBLE PRECISION NOT NULL);
+    CREATE TABLE change (
+        id TEXT PRIMARY KEY, source TEXT NOT NULL, entry TEXT NOT NULL, seq BIGINT NOT NULL, old TEXT, new TEXT,
+        batch TEXT NOT NULL, first BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL
+    );
+    CREATE INDEX change_source ON change (source, at)
+    """
+]
+
+
+def source_of(row: Row, progress: Progress | None = None) -> Source:
+    return Source(
+        id=row["id"],
+        number=row["number"],
+        kind=row["kind"],
+        name=row["name"],
+        url=row["url"],
+        state=row["state"],
+        visibility=row["visibility"],
+        labels=tuple(json.loads(row["labels"])),
+        epoch=row["epoch"],
+        default_branch=row["default_branch"],
+        added_at=row["added_at"],
+        last_looked=row["last_looked"],
+        last_fetched=row["last_fetched"],
+        last_changed=row["last_changed"],
+        next_poll=row["next_poll"],
+        failure=msgspec.json.decode(row["failure"], type=Failure) if row["failure"] else None,
+        failures=row["failures"],
+        indexed_commit=row["indexed_commit"],
+        indexed_at=row["indexed_at"],
+        progress=progress,
+    )
+
+
+def change_of(row: Row) -> Change:
+    return Change(
+        row["id"],
+        row["source"],
+        row["entry"],
+        row["seq"],
+        row["old"],
+        row["new"],
+        row["batch"],
+        bool(row["first"]),
+        row["at"],
+    )

@@ -1,0 +1,57 @@
+"""What other rooms ask of the catalogue's tables."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from skep.engines.db.base import Database, Tx
+from skep.model.caller import Visibility
+
+#: a source's row beside the row of its default branch
+_WITH_BRANCH = "source JOIN entry ON entry.source = source.id AND entry.name = 'refs/heads/' || source.default_branch"
+
+
+class Named(msgspec.Struct, frozen=True):
+    id: str
+    number: int
+    name: str
+    visibility: Visibility
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """The newest commit known of a default branch, and when the upstream was last asked."""
+
+    commit: str
+    looked: float
+
+
+async def named(db: Database) -> dict[int, Named]:
+    rows = await db.read("SELECT id, number, name, visibility FROM source WHERE state <> 'removed'")
+    return {row["number"]: Named(row["id"], row["number"], row["name"], row["visibility"]) for row in rows}
+
+
+async def newest(db: Database, numbers: Collection[int]) -> dict[int, Newest]:
+    """By number, of those sources that are current."""
+    if not numbers:
+        return {}
+    integers = ", ".join(str(int(number)) for number in sorted(numbers))
+    rows = await db.read(
+        f"SELECT source.number, entry.version, source.last_looked FROM {_WITH_BRANCH} "  # noqa: S608
+        f"WHERE source.state = 'current' AND source.number IN ({integers})"
+    )
+    return {row["number"]: Newest(row["version"], row["last_looked"]) for row in rows}
+
+
+async def unindexed(db: Database) -> list[str]:
+    """Ids of sources whose newest commit is not the one search answers from."""
+    rows = await db.read(
+        f"SELECT source.id FROM {_WITH_BRANCH} WHERE source.state <> 'removed' AND entry.version IS NOT NULL "  # noqa: S608
+        "AND (source.indexed_commit IS NULL OR source.indexed_commit <> entry.version)"
+    )
+    return [row["id"] for row in rows]
+
+
+async def default_branch(tx: Tx, source: str) -> str:
+    """As an entry's name; empty when the source is not there."""
+    rows = await tx.rows("SELECT default_branch FROM source WHERE id = :id", id=source)
+    return f"refs/heads/{rows[0]['default_branch']}" if rows else ""

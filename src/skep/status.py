@@ -1,0 +1,67 @@
+"""What an operator asks first: is it ready, what is there, who is alive. Also as Prometheus text."""
+
+from skep import __version__
+from skep.clock import Clock
+from skep.engines.db.base import Database
+from skep.engines.index.base import Searcher
+from skep.errors import SkepError
+from skep.fleet.service import Fleet
+from skep.model.answers import Status
+from skep.model.caller import SYSTEM, Caller
+
+
+class StatusView:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher) -> None:
+        self._db = db
+        self._clock = clock
+        self._fleet = fleet
+        self._searcher = searcher
+        self._started = clock.now()
+
+    async def show(self, caller: Caller) -> Status:
+        caller.need("read")
+        rows = await self._db.read("SELECT state, count(*) AS n FROM source WHERE state <> 'removed' GROUP BY state")
+        size = self._searcher.size()
+        return Status(
+            __version__,
+            self._started,
+            {row["state"]: int(row["n"]) for row in rows},
+            await self._fleet.members(),
+            size.shards,
+            size.documents,
+            size.bytes,
+            await self._fleet.orders_pending(),
+        )
+
+    async def ready(self) -> str:
+        """Empty when searches and changes are served; else the reason why not."""
+        try:
+            await self._db.read("SELECT 1 AS one")
+        except SkepError as error:
+            return f"the database does not answer: {error.message}"
+        if not any(member.state == "alive" for member in await self._fleet.members()):
+            return "no worker is attached"
+        return ""
+
+    async def metrics(self) -> str:
+        status = await self.show(SYSTEM)
+        lines = [
+            "# HELP skep_up_seconds Seconds since this process started.",
+            "# TYPE skep_up_seconds gauge",
+            f"skep_up_seconds {self._clock.now() - self._started:.3f}",
+            "# HELP skep_sources Sources by state.",
+            "# TYPE skep_sources gauge",
+            *(f'skep_sources{{state="{state}"}} {n}' for state, n in sorted(status.sources.items())),
+            "# HELP skep_members Members by state.",
+            "# TYPE skep_members gauge",
+            *(f'skep_members{{member="{m.id}",role="{m.role}",state="{m.state}"}} 1' for m in status.members),
+        ]
+        gauges = {
+            "index_shards": ("Shards that answer searches.", status.shards),
+            "index_documents": ("Documents in them, dead ones included.", status.documents),
+            "index_bytes": ("Bytes of content in them.", status.indexed_bytes),
+            "orders_pending": ("Orders no worker has confirmed yet.", status.orders_pending),
+        }
+        for name, (about, value) in gauges.items():
+            lines += [f"# HELP skep_{name} {about}", f"# TYPE skep_{name} gauge", f"skep_{name} {value}"]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,261 @@
+"""The HTTP side of the forge: threads and `git http-backend`, so that a test may block its own event loop freely."""
+
+import base64
+import os
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from skep.testing.forge.repo import Files, Repo
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What goes wrong at one repository (or, under the name "", everywhere)."""
+
+    status: int = 0
+    headers: Mapping[str, str] = {}
+    #: answer instead of git's
+    body: bytes = b""
+    #: seconds before the answer
+    delay: float = 0.0
+    #: close the connection after so many bytes of the body
+    drop_after: int | None = None
+    #: send the client here, with the rest of the path appended
+    redirect: str = ""
+    #: pretend not to know protocol v2
+    v0_only: bool = False
+    #: user:password that must be given
+    auth: str = ""
+    #: replace bytes in git's answer
+    lie: tuple[bytes, bytes] | None = None
+    #: requests it applies to, counted down; None: all
+    times: int | None = None
+
+
+class Forge:
+    """`with Forge(folder) as forge:` (or `async with`); repositories live under `folder/repos`."""
+
+    def __init__(self, folder: Path, *, tls: bool = False) -> None:
+        self.folder = folder / "repos"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.requests: list[Request] = []
+        self._faults: dict[str, Fault] = {}
+        self._left: dict[str, int] = {}
+        self._lock = threading.Lock()
+        #: certificate that clients must trust, with TLS
+        self.ca = folder / "forge.pem"
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.forge = self
+        self._scheme = "https" if tls else "http"
+        if tls:
+            make_certificate(self.ca)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.ca)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="forge", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def url(self, name: str) -> str:
+        return f"{self._scheme}://127.0.0.1:{self.port}/{name}"
+
+    def create(self, name: str, files: Files | None = None, *, branch: str = "main") -> Repo:
+        repo = Repo.init(self.folder / f"{name}.git", branch)
+        if files is not None:
+            repo.commit(files, branch=branch)
+        return repo
+
+    def fault(self, name: str, fault: Fault | None) -> None:
+        """From now on, `name` has this fault; None heals it."""
+        with self._lock:
+            self._faults.pop(name, None)
+            if fault is not None:
+                self._faults[name] = fault
+                self._left[name] = fault.times if fault.times is not None else 1 << 60
+
+    def take_fault(self, path: str) -> Fault:
+        with self._lock:
+            for name, fault in self._faults.items():
+                if (not name or path.startswith((f"/{name}/", f"/{name}.git/"))) and self._left[name] > 0:
+                    self._left[name] -= 1
+                    return fault
+        return Fault()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.hang_up()
+        self._server.server_close()
+        self._thread.join()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+
+class _Server(ThreadingHTTPServer):
+    forge: Forge
+    request_queue_size = 512
+    daemon_threads = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        for request in list(self._open):
+            with suppress(OSError):
+                request.shutdown(2)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are part of the tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._serve(b"")
+
+    def do_POST(self) -> None:
+        self._serve(b"".join(self._body()))
+
+    def _serve(self, body: bytes) -> None:
+        forge = self.server.forge
+        forge.requests.append(Request(self.command, self.path, dict(self.headers)))
+        fault = forge.take_fault(unquote(urlsplit(self.path).path))
+        time.sleep(fault.delay)
+        if fault.auth and self.headers.get("Authorization") != _basic(fault.auth):
+            self._answer(401, {"WWW-Authenticate": 'Basic realm="forge"'}, b"who are you?", fault)
+        elif fault.redirect:
+            self._answer(301, {"Location": fault.redirect}, b"", fault)
+        elif fault.status or fault.body:
+            self._answer(fault.status or 200, fault.headers, fault.body, fault)
+        else:
+            self._run_git(body, fault)
+
+    def _body(self) -> Iterator[bytes]:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            yield self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            return
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    def _run_git(self, body: bytes, fault: Fault) -> None:
+        place = urlsplit(self.path)
+        path = unquote(place.path)
+        for end in ("/info/refs", "/git-upload-pack"):  # as the large forges: with and without .git
+            name = path.removesuffix(end)
+            if name != path and not name.endswith(".git"):
+                path = f"{name}.git{end}"
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "GIT_PROJECT_ROOT": str(self.server.forge.folder),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "REQUEST_METHOD": self.command,
+            "PATH_INFO": path,
+            "QUERY_STRING": place.query,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": "" if fault.v0_only else self.headers.get("Git-Protocol", ""),
+            "REMOTE_ADDR": "127.0.0.1",
+        }
+        if fault.v0_only and self.command == "POST" and "version=2" in self.headers.get("Git-Protocol", ""):
+            self._answer(200, {"Content-Type": "application/x-git-upload-pack-result"}, b"", fault)
+            return
+        with subprocess.Popen(
+            ["git", "http-backend"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        ) as child:
+            assert child.stdin and child.stdout
+            with suppress(BrokenPipeError):
+                child.stdin.write(body)
+                child.stdin.close()
+            status, headers = _cgi_head(child.stdout)
+            self._answer(status, headers, child.stdout.read(), fault)
+
+    def _answer(self, status: int, headers: Mapping[str, str], body: bytes, fault: Fault) -> None:
+        if fault.lie:
+            body = body.replace(*fault.lie)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if fault.drop_after is not None:
+            body = body[: fault.drop_after]
+            self.close_connection = True
+        with suppress(OSError):
+            self.wfile.write(body)
+            self.wfile.flush()
+
+
+def make_certificate(pem: Path) -> None:
+    """A key and a self-signed certificate for loopback, in one file."""
+    key = pem.with_suffix(".key")
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:forge.example"]
+    command = ["openssl", "req", *kind, *names, "-keyout", str(key), "-out", str(pem)]
+    subprocess.run(command, check=True, capture_output=True)
+    pem.write_bytes(pem.read_bytes() + key.read_bytes())
+
+
+def _basic(pair: str) -> str:
+    return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def _cgi_head(out: IO[bytes]) -> tuple[int, dict[str, str]]:
+    status, headers = 200, {}
+    while line := out.readline().strip():
+        name, _, value = line.decode("latin-1").partition(":")
+        if name.lower() == "status":
+            status = int(value.split()[0])
+        else:
+            headers[name] = value.strip()
+    return status, headers

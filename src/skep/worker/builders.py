@@ -1,0 +1,103 @@
+"""Processes that build indexes: started when needed, used again while there is work, ended when idle.
+
+Not a pool of the standard library: a build that dies must fail alone, and a stop must end its git children too.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+
+from skep.errors import SkepError, Unavailable
+from skep.model.search import Delta
+from skep.worker.jobs import LENGTH, Answer, Broke, Counted, Finished, Job, frame, size_of, to_answer
+
+_IDLE_SECONDS = 10.0
+
+
+class BuildFailed(SkepError):
+    code = "build_failed"
+
+
+class Builders:
+    def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+        self._idle_seconds = idle_seconds
+        self._idle: list[tuple[Process, asyncio.TimerHandle]] = []
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def build(self, job: Job, report: Callable[[int, int], None]) -> Delta | None:
+        """As many at once as the caller asks for, each in a process of its own."""
+        child = await self._child()
+        try:
+            answer = await _ask(child, job, report)
+        except BaseException:
+            await _end(child, kill=True)
+            raise
+        if isinstance(answer, Broke):
+            await _end(child, kill=True)
+            raise BuildFailed(answer.reason)
+        self._rest(child)
+        return answer.delta
+
+    async def close(self) -> None:
+        while self._idle:
+            child, timer = self._idle.pop()
+            timer.cancel()
+            self._end_soon(child)
+        await asyncio.gather(*self._ending)
+
+    async def _child(self) -> Process:
+        while self._idle:
+            child, timer = self._idle.pop()
+            timer.cancel()
+            if child.returncode is None:
+                return child
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "skep.worker.build_index", stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
+
+    def _rest(self, child: Process) -> None:
+        timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, child)
+        self._idle.append((child, timer))
+
+    def _retire(self, child: Process) -> None:
+        self._idle = [(other, timer) for other, timer in self._idle if other is not child]
+        self._end_soon(child)
+
+    def _end_soon(self, child: Process) -> None:
+        task = asyncio.create_task(_end(child, kill=False))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _ask(child: Process, job: Job, report: Callable[[int, int], None]) -> Finished | Broke:
+    assert child.stdin is not None
+    try:
+        child.stdin.write(frame(job))
+        await child.stdin.drain()
+        while isinstance(answer := await _answer(child), Counted):
+            report(answer.done, answer.total)
+        return answer
+    except (asyncio.IncompleteReadError, ConnectionError):
+        code = await child.wait()
+        raise BuildFailed(f"the process that built the index ended with {code}") from None
+
+
+async def _answer(child: Process) -> Answer:
+    if child.stdout is None:
+        raise Unavailable("the process has no output")
+    size = size_of(await child.stdout.readexactly(LENGTH))
+    answer: Answer = to_answer(await child.stdout.readexactly(size))
+    return answer
+
+
+async def _end(child: Process, *, kill: bool) -> None:
+    assert child.stdin is not None
+    child.stdin.close()
+    if kill:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    await child.wait()

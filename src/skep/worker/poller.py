@@ -1,0 +1,309 @@
+"""Looks at every held source when it is due, fetches what moved, tells it. A source is in one pair of hands only."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.errors import SkepError
+from skep.link.messages import Looked
+from skep.model.source import Failure, Progress
+from skep.sources.base import Kind, Look, Moved, Same
+from skep.worker.store import Store
+from skep.worker.teller import Teller
+from skep.worker.turns import Turns
+from skep.worker.watch import Watch
+
+log = logging.getLogger(__name__)
+
+_FLUSH_SECONDS = 1.0
+_REMOVE_AGAIN_SECONDS = 60.0
+#: announcements kept for fetches that wait; beyond, the upstream is asked again when its turn comes
+_KEPT_MOVED = 64
+_LOOKED_PER_BEAT = 5_000
+
+
+class _Find(msgspec.Struct):
+    """What a look found, on its way to a fetch."""
+
+    at: float
+    asks: int
+    moved: Moved | None
+
+
+class Poller:
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Kind],
+        settings: Settings,
+        clock: Clock,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._clock = clock
+        self._on_progress = on_progress
+        self._turns = Turns(settings, clock, look=self._look, fetch=self._fetch, blocked=lambda: store.full)
+        self._teller = Teller(store, self._turns.hosts, settings, clock)
+        self._watches: dict[str, Watch] = {}
+        #: moved, and not fetched yet
+        self._finds: dict[str, _Find] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        #: held anew while something was still in hand
+        self._again: set[str] = set()
+        #: released, the mirror still there
+        self._leaving: dict[str, Watch] = {}
+        self._removing: set[str] = set()
+        self._looked: dict[str, Watch] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self.progress: dict[str, Progress] = {}
+
+    async def run(self) -> None:
+        """Until cancelled; what is in hand then is dropped, and found again at the next start."""
+        for host, until in (await self._store.resting()).items():
+            self._turns.hosts.rest(host, until)
+        for watch in await self._store.watches():
+            self._queue(self._watches.setdefault(watch.source, watch))
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for watch in await self._store.watches(released=True):
+                    self.drop(watch.source, watch)
+                self._turns.start(self._group)
+                try:
+                    await self._flush()
+                finally:
+                    self._group = None
+                    self._turns.stop()
+        finally:
+            await self._store.flush()
+
+    # orders, once the store has them
+
+    async def hold(self, source: str, *, anew: bool = False) -> None:
+        fresh = await self._store.watch(source)
+        known = self._watches.get(source)
+        if fresh is None or (anew and known is None):
+            return
+        if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
+            known.held = msgspec.structs.replace(known.held, visibility=fresh.held.visibility, number=fresh.held.number)
+            return
+        self._leaving.pop(source, None)
+        self._interrupt(source)
+        if self._in_hand(source):
+            self._again.add(source)
+        else:
+            self._watches[source] = fresh
+            self._queue(fresh)
+            self._turns.kick()
+
+    def drop(self, source: str, watch: Watch | None = None) -> None:
+        """Stop, and remove the mirror."""
+        watch = self._watches.pop(source, watch)
+        if watch is None:
+            return
+        self._again.discard(source)
+        self._turns.looks.discard(source)
+        self._interrupt(source)
+        self._leaving[source] = watch
+        if not self._in_hand(source):
+            self._remove_soon(source)
+
+    def ask(self, source: str, epoch: int) -> None:
+        """Somebody waits for the next outcome."""
+        watch = self._watches.get(source)
+        if watch is not None and watch.held.epoch == epoch:
+            watch.asks += 1
+            self._turns.bump(source)
+            self._turns.kick()
+
+    def kick(self) -> None:
+        """The outbox has room again."""
+        self._turns.kick()
+
+    # what others want to know
+
+    def find(self, source: str) -> Watch | None:
+        return self._watches.get(source)
+
+    def looked(self) -> tuple[Looked, ...]:
+        """What was looked at since the last call and was the same."""
+        batch = [self._looked.pop(source) for source in list(self._looked)[:_LOOKED_PER_BEAT]]
+        return tuple(Looked(watch.source, watch.held.epoch, watch.last_looked, watch.next_look) for watch in batch)
+
+    def fetching(self) -> list[str]:
+        """URLs of what is being fetched."""
+        return [self._watches[source].held.url for source in self._fetching if source in self._watches]
+
+    # looking
+
+    async def _look(self, source: str) -> None:
+        watch = self._watches.get(source)
+        moved = False
+        try:
+            if watch is not None:
+                moved = await self._look_at(watch)
+        finally:
+            self._turns.leave(source)
+            if moved and watch is not None and self._watches.get(source) is watch and source not in self._again:
+                self._turns.fetches.put(source, watch.host, self._clock.now())
+                self._turns.kick()
+            else:
+                self._finish(source)
+
+    async def _look_at(self, watch: Watch) -> bool:
+        """True when it moved."""
+        at, asks = self._clock.now(), watch.asks
+        try:
+            found = await self._ask(watch)
+            if isinstance(found, Moved):
+                self._finds[watch.source] = _Find(at, asks, found if len(self._finds) < _KEPT_MOVED else None)
+                return True
+            await self._settle(watch, found, at, asks)
+        except Exception as error:
+            self._stumble(watch, error)
+        return False
+
+    async def _ask(self, watch: Watch) -> Look:
+        try:
+            kind = self._kinds[watch.held.kind]
+            if watch.fetching and (failure := await self._compare(watch, kind)) is not None:
+                return failure
+            return await kind.look(watch.held)
+        except SkepError:
+            raise
+        except Exception as error:
+            log.exception("looking at %s failed", watch.held.url)
+            return Failure("internal", f"{type(error).__name__}: {error}")
+
+    async def _compare(self, watch: Watch, kind: Kind) -> Failure | None:
+        """An earlier fetch was not told: tell what it brought, before the upstream moves on."""
+        failure = await kind.mend(watch.held)
+        if failure is None:
+            watch.mended = True
+            await self._teller.caught_up(watch, await kind.versions(watch.held))
+        return failure
+
+    async def _settle(self, watch: Watch, found: Same | Failure, at: float, asks: int) -> None:
+        if isinstance(found, Failure):
+            await self._teller.failed(watch, found, at, asks)
+        elif await self._teller.same(watch, at, asks):
+            self._looked[watch.source] = watch
+
+    # fetching
+
+    async def _fetch(self, source: str) -> None:
+        watch, find = self._watches.get(source), self._finds.pop(source, None)
+        try:
+            if watch is not None and find is not None and source not in self._again:
+                work = self._fetching[source] = asyncio.create_task(self._fetch_one(watch, find))
+                try:
+                    await asyncio.wait([work])
+                finally:
+                    work.cancel()
+                    await asyncio.wait([work])
+        finally:
+            self._fetching.pop(source, None)
+            self.progress.pop(source, None)
+            self._turns.leave(source)
+            self._finish(source)
+            self._on_progress()
+            self._turns.kick()
+
+    async def _fetch_one(self, watch: Watch, find: _Find) -> None:
+        try:
+            if find.moved is None:
+                find.at, find.asks = self._clock.now(), watch.asks
+                found = await self._ask(watch)
+                if not isinstance(found, Moved):
+                    await self._settle(watch, found, find.at, find.asks)
+                    return
+                find.moved = found
+            told = await self._store.told(watch.source)
+            await self._store.begin(watch)
+            versions = await self._bring(watch, told, find.moved)
+            if isinstance(versions, Failure):
+                await self._teller.failed(watch, versions, find.at, find.asks)
+            else:
+                await self._teller.fetched(watch, told, versions, seen=find.moved.seen, at=find.at, asks=find.asks)
+        except Exception as error:
+            self._stumble(watch, error)
+
+    async def _bring(self, watch: Watch, told: dict[str, str], moved: Moved) -> Mapping[str, str] | Failure:
+        kind = self._kinds[watch.held.kind]
+        held = msgspec.structs.replace(watch.held, told=told)
+
+        def report(progress: Progress) -> None:
+            self.progress[watch.source] = progress
+            self._on_progress()
+
+        report(Progress("fetch" if held.batches else "clone", 0, 0))
+        try:
+            if not watch.mended and (failure := await kind.mend(held)) is not None:
+                return failure
+            watch.mended = True
+            return await kind.fetch(held, moved, report)
+        except Exception as error:
+            log.exception("fetching %s failed", held.url)
+            return Failure("internal", f"{type(error).__name__}: {error}")
+
+    def _stumble(self, watch: Watch, error: Exception) -> None:
+        """What happened could not be noted: nothing was told, so nothing is lost; it is tried again later."""
+        log.error("cannot note what became of %s", watch.held.url, exc_info=error)
+        watch.failed(self._clock.now(), Failure("disk", str(error)), self._clock.random())
+
+    # turns
+
+    def _queue(self, watch: Watch) -> None:
+        self._turns.looks.put(watch.source, watch.host, 0.0 if watch.asks else watch.next_look)
+
+    def _in_hand(self, source: str) -> bool:
+        return self._turns.running(source) or source in self._removing
+
+    def _interrupt(self, source: str) -> None:
+        """A fetch that nobody wants any more ends now; a look ends soon by itself."""
+        self._turns.fetches.discard(source)
+        self._finds.pop(source, None)
+        if source in self._fetching:
+            self._fetching[source].cancel()
+
+    def _finish(self, source: str) -> None:
+        """Nobody has it in hand any more: on to what comes next."""
+        watch = self._watches.get(source)
+        self._finds.pop(source, None)
+        if source in self._again and self._group is not None:
+            self._again.discard(source)
+            self._group.create_task(self.hold(source, anew=True))
+        elif watch is not None:
+            self._queue(watch)
+        elif source in self._leaving:
+            self._remove_soon(source)
+
+    def _remove_soon(self, source: str) -> None:
+        if self._group is not None:
+            self._removing.add(source)
+            self._group.create_task(self._remove(source))
+
+    async def _remove(self, source: str) -> None:
+        while (watch := self._leaving.get(source)) is not None:
+            try:
+                await self._kinds[watch.held.kind].remove(watch.held)
+                await self._store.forget(source)
+                self._leaving.pop(source, None)
+            except Exception:
+                log.exception("cannot remove the mirror of %s yet", watch.held.url)
+                await asyncio.sleep(_REMOVE_AGAIN_SECONDS)
+        self._removing.discard(source)
+        self._finish(source)
+        self._turns.kick()
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            try:
+                await self._store.flush()
+            except SkepError as error:
+                log.error("cannot write the schedule: %s", error.message)

@@ -1,0 +1,105 @@
+"""A worker: holds sources, keeps their mirrors current, builds their indexes, and tells its coordinator of all that."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.engines.db.base import Database
+from skep.engines.db.sqlite import open_sqlite
+from skep.link.client import LinkClient
+from skep.link.messages import PROTOCOL, Beat, BuildIndex, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.sources.base import Kind
+from skep.worker.indexer import Indexer
+from skep.worker.poller import Poller
+from skep.worker.store import Store
+
+
+class Worker:
+    def __init__(
+        self, settings: Settings, data: Path, link: str, token: str, clock: Clock, kinds: Mapping[str, Kind]
+    ) -> None:
+        self._settings = settings
+        self._data = data.absolute()
+        self._link = link
+        self._token = token
+        self._clock = clock
+        self._kinds = kinds
+
+    async def run(self) -> None:
+        """Until cancelled: then children are ended and nothing is half told."""
+        path = quote(str(self._data / "worker" / "worker.db"))
+        db = await open_sqlite(f"sqlite:{path}", data=self._data, durability="delayed")
+        try:
+            await self._run(db)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            for kind in self._kinds.values():
+                await kind.close()
+            await db.close()
+
+    async def _run(self, db: Database) -> None:
+        store = Store(db, self._clock)
+        await store.start()
+        post = _Post(store, self._token)
+        link = LinkClient(post, self._link, self._clock)
+        post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
+        post.indexer = Indexer(store, post.poller, self._settings, self._data, self._clock, link.hurry)
+        store.on_outcome = link.ring
+        async with asyncio.TaskGroup() as group:
+            group.create_task(post.poller.run())
+            group.create_task(post.indexer.run())
+            group.create_task(link.run())
+
+
+class _Post:
+    """The worker as the link sees it."""
+
+    poller: Poller
+    indexer: Indexer
+
+    def __init__(self, store: Store, token: str) -> None:
+        self._store = store
+        self._token = token
+
+    def hello(self) -> Hello:
+        return Hello(PROTOCOL, self._store.member, self._token, self._store.boot)
+
+    def beat(self) -> Beat:
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+        progress = {**self.poller.progress, **self.indexer.progress}
+        return Beat(self._status(), load, self.poller.looked(), progress)
+
+    async def obey(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            if isinstance(order.body, FetchNow):
+                self.poller.ask(order.body.source, order.body.epoch)
+        await self._store.obey(orders)
+        for order in orders:
+            match order.body:
+                case Hold(held):
+                    await self.poller.hold(held.source)
+                case Release(source):
+                    self.poller.drop(source)
+                case BuildIndex():
+                    self.indexer.kick()
+
+    async def outcomes(self, after: int, limit: int) -> list[Outcome]:
+        return await self._store.outcomes(after, limit)
+
+    async def settle(self, acked: Sequence[int], refused: Sequence[Refused]) -> None:
+        numbers = [*acked, *(answer.n for answer in refused if answer.n is not None)]
+        await self.indexer.clear(await self._store.settle(numbers))
+        self.poller.kick()
+        self.indexer.kick()
+
+    def _status(self) -> str:
+        fetching, indexing = self.poller.fetching(), len(self.indexer.progress)
+        if fetching:
+            more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
+            return f"fetching {fetching[0]}{more}"
+        return f"indexing {indexing} source{'s' if indexing > 1 else ''}" if indexing else "idle"

@@ -1,0 +1,328 @@
+"""What a worker must not forget: its name, what it holds, what it has told, outcomes nobody has acknowledged yet."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from skep.clock import Clock
+from skep.engines.db.base import Database, Row, Tx, Value
+from skep.link.messages import BuildIndex, Built, Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
+from skep.model.ids import new_id
+from skep.model.source import Held
+from skep.worker import tables
+from skep.worker.watch import Watch
+
+#: outcomes kept while the coordinator is away; then nothing is fetched any more, and nothing is dropped
+OUTBOX_LIMIT = 10_000
+
+_encode = msgspec.msgpack.encode
+_held = msgspec.msgpack.Decoder(Held).decode
+_told = msgspec.msgpack.Decoder(dict[str, str]).decode
+_outcome = msgspec.msgpack.Decoder(Outcome).decode
+
+
+class Want(msgspec.Struct, frozen=True):
+    """An index that was ordered; `n` is the order that asked last."""
+
+    source: str
+    n: int
+    epoch: int
+    base: str | None
+    failures: int
+    due: float
+
+
+class Store:
+    def __init__(self, db: Database, clock: Clock, limit: int = OUTBOX_LIMIT) -> None:
+        self._db = db
+        self._clock = clock
+        self._limit = limit
+        self._pending = 0
+        self._noted: dict[str, Watch] = {}
+        self._resting: dict[str, float] = {}
+        self.member = ""
+        self.boot = 0
+        #: called when the outbox has grown
+        self.on_outcome: Callable[[], None] = lambda: None
+
+    @property
+    def full(self) -> bool:
+        return self._pending >= self._limit
+
+    async def start(self) -> None:
+        await self._db.migrate("worker", tables.STEPS)
+        fresh = new_id("wrk", self._clock.now())
+
+        async def work(tx: Tx) -> tuple[int, str]:
+            boot = await tx.rows(tables.COUNT, name="boot")
+            await tx.rows(
+                "INSERT INTO meta (name, value) VALUES ('member', :id) ON CONFLICT (name) DO NOTHING", id=fresh
+            )
+            member = await tx.rows("SELECT value FROM meta WHERE name = 'member'")
+            return boot[0]["value"], member[0]["value"]
+
+        self.boot, self.member = await self._db.write(work)
+        self._pending = (await self._db.read("SELECT count(*) AS n FROM outbox"))[0]["n"]
+
+    # what is held
+
+    async def watches(self, *, released: bool = False) -> list[Watch]:
+        return [_watch(row) for row in await self._db.read(tables.WATCHES, released=int(released))]
+
+    async def watch(self, source: str) -> Watch | None:
+        rows = await self._db.read(tables.WATCHES + " AND held.source = :source", released=0, source=source)
+        return _watch(rows[0]) if rows else None
+
+    async def told(self, source: str) -> dict[str, str]:
+        rows = await self._db.read("SELECT told FROM held WHERE source = :source", source=source)
+        return _told(rows[0]["told"]) if rows else {}
+
+    async def obey(self, orders: Sequence[Order]) -> None:
+        """All of them in one transaction; durable on return."""
+
+        async def work(tx: Tx) -> None:
+            for order in orders:
+                match order.body:
+                    case Hold(held):
+                        await _hold(tx, held)
+                    case Release(source):
+                        await tx.rows("UPDATE held SET released = 1 WHERE source = :source", source=source)
+                        await tx.rows("DELETE FROM wanted WHERE source = :source", source=source)
+                    case FetchNow(source, epoch):
+                        await tx.rows(
+                            "UPDATE held SET asked = 1 WHERE source = :source AND epoch = :epoch",
+                            source=source,
+                            epoch=epoch,
+                        )
+                    case BuildIndex(source, epoch, base):
+                        await tx.rows(tables.WANT, source=source, n=order.order, epoch=epoch, base=base)
+
+        await self._db.write(work)
+
+    async def forget(self, source: str) -> None:
+        """The mirror of a released source is gone."""
+
+        async def work(tx: Tx) -> None:
+            gone = await tx.rows(
+                "DELETE FROM held WHERE source = :source AND released = 1 RETURNING source", source=source
+            )
+            if gone:
+                await tx.rows("DELETE FROM look WHERE source = :source", source=source)
+
+        self._noted.pop(source, None)
+        await self._db.write(work)
+
+    # what is told
+
+    async def begin(self, watch: Watch) -> None:
+        """From here to `tell` the mirror may be ahead of what was told; whoever comes after a crash must compare."""
+        if watch.fetching:
+            return
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE held SET fetching = 1 WHERE source = :source AND epoch = :epoch",
+                source=watch.source,
+                epoch=watch.held.epoch,
+            )
+
+        await self._db.write(work)
+        watch.fetching = True
+
+    async def tell(
+        self,
+        watch: Watch,
+        body: Fetched | Failed,
+        *,
+        at: float,
+        answers: int = 0,
+        told: Mapping[str, str] | None = None,
+        seen: str | None = None,
+    ) -> bool:
+        """The rule that loses nothing: what is told now and the outcome that tells it, in one transaction.
+
+        `answers`: fetch-nows that this outcome answers. False when the source has another epoch or was released.
+        """
+        held = watch.held
+        if isinstance(body, Fetched):
+            held = msgspec.structs.replace(held, batches=held.batches + 1, seen=held.seen if seen is None else seen)
+        fetching = watch.fetching and told is None
+        outcome = Outcome(0, watch.source, held.epoch, at, watch.next_look, body)
+
+        async def work(tx: Tx) -> bool:
+            current = await tx.rows(
+                tables.TELL,
+                told=None if told is None else _encode(told),
+                seen=held.seen,
+                batches=held.batches,
+                fetching=int(fetching),
+                asked=int(watch.asks > answers),
+                source=watch.source,
+                epoch=held.epoch,
+            )
+            if not current:
+                return False
+            await _post(tx, outcome)
+            await tx.rows(tables.NOTE, **_note(watch))
+            return True
+
+        if not await self._db.write(work):
+            return False
+        watch.held = held
+        watch.fetching = fetching
+        watch.asks -= answers
+        self._posted()
+        return True
+
+    def note(self, watch: Watch) -> None:
+        """Its schedule moved; written with the next `flush`."""
+        self._noted[watch.source] = watch
+
+    def rest(self, host: str, until: float) -> None:
+        self._resting[host] = until
+
+    async def resting(self) -> dict[str, float]:
+        rows = await self._db.read("SELECT name, rests_until FROM host")
+        return {row["name"]: row["rests_until"] for row in rows}
+
+    async def flush(self) -> None:
+        """One write for all looks since the last: what it holds can be found out again."""
+        if not self._noted and not self._resting:
+            return
+        rows = [_note(watch) for watch in self._noted.values()]
+        hosts: list[dict[str, Value]] = [{"name": name, "until": until} for name, until in self._resting.items()]
+        self._noted, self._resting = {}, {}
+
+        async def work(tx: Tx) -> None:
+            await tx.many(tables.NOTE, rows)
+            await tx.many(
+                "INSERT INTO host (name, rests_until) VALUES (:name, :until) "
+                "ON CONFLICT (name) DO UPDATE SET rests_until = excluded.rests_until",
+                hosts,
+            )
+
+        await self._db.write(work, runtime=True)
+
+    # indexes that were ordered
+
+    async def wants(self, now: float, limit: int) -> list[Want]:
+        rows = await self._db.read(
+            "SELECT source, n, epoch, base, failures, due FROM wanted WHERE due <= :now ORDER BY due, n LIMIT :limit",
+            now=now,
+            limit=limit,
+        )
+        return [Want(**row) for row in rows]
+
+    async def built(self, want: Want, body: Built | Failed, *, at: float, next_poll: float, folder: str) -> bool:
+        """The index was built, or never will be. False when nobody wants it any more."""
+        outcome = Outcome(0, want.source, want.epoch, at, next_poll, body)
+
+        async def work(tx: Tx) -> bool:
+            held = await tx.rows(
+                "SELECT source FROM held WHERE source = :source AND epoch = :epoch AND released = 0",
+                source=want.source,
+                epoch=want.epoch,
+            )
+            await tx.rows("DELETE FROM wanted WHERE source = :source AND n = :n", source=want.source, n=want.n)
+            if held:
+                await _post(tx, outcome, folder)
+            return bool(held)
+
+        if not await self._db.write(work):
+            return False
+        self._posted()
+        return True
+
+    async def unwant(self, want: Want) -> None:
+        async def work(tx: Tx) -> None:
+            await tx.rows("DELETE FROM wanted WHERE source = :source AND n = :n", source=want.source, n=want.n)
+
+        await self._db.write(work)
+
+    async def postpone(self, want: Want, due: float, *, failures: int) -> None:
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE wanted SET failures = :failures, due = :due WHERE source = :source AND n = :n",
+                failures=failures,
+                due=due,
+                source=want.source,
+                n=want.n,
+            )
+
+        await self._db.write(work)
+
+    # the outbox
+
+    async def outcomes(self, after: int, limit: int) -> list[Outcome]:
+        rows = await self._db.read(
+            "SELECT n, body FROM outbox WHERE n > :after ORDER BY n LIMIT :limit", after=after, limit=limit
+        )
+        return [msgspec.structs.replace(_outcome(row["body"]), n=row["n"]) for row in rows]
+
+    async def settle(self, numbers: Sequence[int]) -> list[Path]:
+        """These have arrived; returns the folders of deltas that are not needed any more."""
+
+        async def work(tx: Tx) -> list[Row]:
+            gone: list[Row] = []
+            for n in numbers:
+                gone += await tx.rows("DELETE FROM outbox WHERE n = :n RETURNING folder", n=n)
+            return gone
+
+        gone = await self._db.write(work)
+        self._pending -= len(gone)
+        return [Path(row["folder"]) for row in gone if row["folder"]]
+
+    async def folders(self) -> set[str]:
+        rows = await self._db.read("SELECT folder FROM outbox WHERE folder <> ''")
+        return {row["folder"] for row in rows}
+
+    def _posted(self) -> None:
+        self._pending += 1
+        self.on_outcome()
+
+
+async def _hold(tx: Tx, held: Held) -> None:
+    known = await tx.rows(tables.KNOWN, source=held.source)
+    spec = _encode(msgspec.structs.replace(held, told={}, seen="", batches=0))
+    if known and known[0]["epoch"] > held.epoch:
+        return
+    if known and known[0]["epoch"] == held.epoch:
+        anew = known[0]["released"] or _held(known[0]["spec"]).url != held.url
+        await tx.rows(tables.HOLD_AGAIN, source=held.source, spec=spec, anew=int(anew))
+        return
+    await tx.rows(
+        tables.HOLD,
+        source=held.source,
+        epoch=held.epoch,
+        spec=spec,
+        told=_encode(held.told),
+        batches=held.batches,
+    )
+    await tx.rows("DELETE FROM look WHERE source = :source", source=held.source)
+
+
+async def _post(tx: Tx, outcome: Outcome, folder: str = "") -> None:
+    """Numbered inside the transaction, so that numbers appear in the order of commits and a reader skips none."""
+    counted = await tx.rows(tables.COUNT, name="outbox")
+    await tx.rows(tables.OUTBOX, n=counted[0]["value"], folder=folder, body=_encode(outcome))
+
+
+def _note(watch: Watch) -> dict[str, Value]:
+    return {
+        "source": watch.source,
+        "last_looked": watch.last_looked,
+        "last_changed": watch.last_changed,
+        "next_look": watch.next_look,
+        "failures": watch.failures,
+        "failure": watch.failure,
+    }
+
+
+def _watch(row: Row) -> Watch:
+    held = msgspec.structs.replace(_held(row["spec"]), seen=row["seen"], batches=row["batches"])
+    watch = Watch(held, asks=row["asked"], fetching=bool(row["fetching"]))
+    if row["next_look"] is not None:
+        watch.last_looked, watch.last_changed = row["last_looked"], row["last_changed"]
+        watch.next_look, watch.failures, watch.failure = row["next_look"], row["failures"], row["failure"]
+    return watch

@@ -1,0 +1,91 @@
+"""Whose turn it is: pickers choose, hands work, and a timer wakes them when the next one is due."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.schedule.hosts import Hosts
+from skep.schedule.picker import Picker
+from skep.worker.hands import Hands
+
+#: the clock may be set: never sleep longer than this on what it said
+_LONGEST_NAP = 5.0
+
+Work = Callable[[str], Awaitable[None]]
+
+
+class Turns:
+    def __init__(
+        self, settings: Settings, clock: Clock, *, look: Work, fetch: Work, blocked: Callable[[], bool]
+    ) -> None:
+        self._clock = clock
+        self._blocked = blocked
+        self.hosts = Hosts(settings.host_concurrency, settings.host_rate)
+        self.looks, self.fetches = Picker(self.hosts), Picker(self.hosts)
+        self._lookers = Hands(settings.poll_concurrency, lambda: self._take(self.looks), look)
+        self._fetchers = Hands(settings.fetch_concurrency, lambda: self._take(self.fetches), fetch)
+        #: source -> the host it has entered
+        self._entered: dict[str, str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        self._started = False
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        self._started = True
+        self._lookers.start(group)
+        self._fetchers.start(group)
+
+    def stop(self) -> None:
+        self._started = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def running(self, source: str) -> bool:
+        return source in self._entered
+
+    def bump(self, source: str) -> None:
+        now = self._clock.now()
+        self.looks.bump(source, now)
+        self.fetches.bump(source, now)
+
+    def leave(self, source: str) -> None:
+        """The source's work is done; fetches go before looks, for somebody has been promised them."""
+        host, now = self._entered.pop(source), self._clock.now()
+        self.hosts.leave(host)
+        self.fetches.freed(host, now)
+        self.looks.freed(host, now)
+        if len(self.fetches):
+            self._fetchers.feed()
+
+    def kick(self) -> None:
+        """Something may have become possible."""
+        if self._started:
+            self._fetchers.feed()
+            self._lookers.feed()
+            self._arm()
+
+    def _take(self, picker: Picker) -> str | None:
+        source = None if self._blocked() else picker.take(self._clock.now())
+        if source is None:
+            self._arm()
+        else:
+            self._entered[source] = picker.entered
+        return source
+
+    def _arm(self) -> None:
+        times = [due for due in (self.looks.due(), self.fetches.due()) if due is not None]
+        if not times or self._blocked():
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + min(max(min(times) - self._clock.now(), 0.0), _LONGEST_NAP)
+        if self._timer is not None:
+            if self._wakes_at <= at:
+                return
+            self._timer.cancel()
+        self._wakes_at = at
+        self._timer = loop.call_at(at, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.kick()

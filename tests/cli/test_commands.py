@@ -1,0 +1,257 @@
+"""The commands in this process, against a real socket: what they print, and how they end."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.doors.cli import exits
+from skep.doors.cli.main import main
+from skep.doors.cli.parser import FullCommand, build
+from skep.doors.cli.source import later_look
+from skep.errors import BadQuery, BadUrl, Busy, Conflict, NeedsToken, NoSpace, NotAllowed, NotFound, SkepError
+from skep.model.answers import Added, Hit, NewToken, Page, SearchAnswer, Status, TokenInfo
+from skep.model.search import Line
+from skep.model.source import Failure, Progress
+from tests.cli.fake import SOURCE, Asked, FakeSkep
+
+Output = pytest.CaptureFixture[str]
+LINES = (Line(3, 5, "a needle \x1b[31m", ((2, 8),)), Line(12, 1, "needle", ((0, 6),)))
+HIT = Hit("src_01", "example.org/a/b", "src/x.py", "main", "c" * 40, 7.5, "b" * 40, LINES)
+
+
+def search_answers(home: FakeSkep, *hits: Hit, partial: bool = False) -> None:
+    lines = sum(len(hit.lines) for hit in hits)
+    home.on("GET", "/api/v1/search", 200, SearchAnswer(list(hits), lines, partial, 0.01))
+
+
+def test_search_for_programs(home: FakeSkep, capsys: Output) -> None:
+    search_answers(home, HIT, partial=True)
+    assert main(["search", "needle", "-path:test", "--json", "--lines", "7"]) == exits.OK
+    output = capsys.readouterr()
+    objects = [json.loads(line) for line in output.out.splitlines()]
+    assert [(one["line"], one["column"], one["text"]) for one in objects] == [
+        (3, 5, "a needle \x1b[31m"),
+        (12, 1, "needle"),
+    ]
+    assert {"source", "path", "line", "column", "text", "commit", "fetched_at", "name", "branch"} <= set(objects[0])
+    assert "there may be more" in output.err
+    assert home.asked[0].query == {"q": "needle -path:test", "lines": "7"}
+
+
+def test_search_for_pipes_never_passes_control_characters_on(home: FakeSkep, capsys: Output) -> None:
+    search_answers(home, HIT)
+    assert main(["search", "needle"]) == exits.OK
+    assert capsys.readouterr().out.splitlines() == [
+        "example.org/a/b:src/x.py:3:5:a needle ␛[31m",
+        "example.org/a/b:src/x.py:12:1:needle",
+    ]
+
+
+def test_search_for_people(home: FakeSkep, capsys: Output) -> None:
+    search_answers(home, HIT)
+    assert main(["search", "needle", "--color", "always"]) == exits.OK
+    output = capsys.readouterr().out
+    assert "\x1b[1;31mneedle\x1b[0m ␛[31m" in output
+    assert "\x1b[32m 3\x1b[0m  a " in output
+
+
+def test_a_file_found_by_name_has_no_line(home: FakeSkep, capsys: Output) -> None:
+    search_answers(home, msgspec.structs.replace(HIT, lines=()))
+    assert main(["search", "path:x"]) == exits.OK
+    assert capsys.readouterr().out == "example.org/a/b:src/x.py\n"
+    assert main(["search", "path:x", "--json"]) == exits.OK
+    assert json.loads(capsys.readouterr().out)["line"] is None
+
+
+def test_nothing_found(home: FakeSkep, capsys: Output) -> None:
+    search_answers(home)
+    assert main(["search", "x"]) == exits.NOTHING_FOUND
+    assert capsys.readouterr().out == ""
+
+
+def test_a_bad_query_is_pointed_at(home: FakeSkep, capsys: Output) -> None:
+    home.fail("GET", "/api/v1/search", BadQuery("missing )", hint="close it", column=5))
+    assert main(["search", "/ab(/", "x"]) == exits.BAD_INPUT
+    assert capsys.readouterr().err.splitlines() == ["skep: missing )", "  /ab(/ x", "      ^", "hint: close it"]
+
+
+CODES = [
+    (BadUrl("x"), 2), (NotFound("x"), 3), (NeedsToken("x"), 4), (NotAllowed("x"), 4), (Busy("x"), 5),
+    (Conflict("x"), 7), (NoSpace("x"), 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "code"), CODES, ids=[type(error).__name__ for error, _ in CODES])
+def test_every_error_has_its_exit_code_and_no_traceback(
+    home: FakeSkep, capsys: Output, error: SkepError, code: int
+) -> None:
+    home.fail("GET", "/api/v1/status", error)
+    assert main(["status"]) == code
+    assert capsys.readouterr().err.startswith("skep: x\n")
+
+
+def test_no_server(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setenv("SKEP_URL", "http://127.0.0.1:1")
+    assert main(["search", "x"]) == exits.UNAVAILABLE
+    assert "is `skep up` running?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["serach"], ["search"], ["source", "add"], ["source", "add", "--upload-pack=x"]])
+def test_usage(argv: list[str], capsys: Output) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == exits.BAD_INPUT
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_add_makes_paths_absolute_and_leaves_urls_alone(home: FakeSkep, tmp_path: Path) -> None:
+    home.on("POST", "/api/v1/sources", 201, Added(SOURCE, created=True))
+    (tmp_path / "here").mkdir()
+    urls = ["./here", "here", "../x", "~/y", "https://example.org/a", "git@example.org:a/b", "ext::sh -c x"]
+    assert main(["source", "add", *urls, "--private", "--label", "l"]) == exits.OK
+    assert [asked.body["url"] for asked in home.asked] == [
+        str(tmp_path / "here"), str(tmp_path / "here"), str(tmp_path.parent / "x"), str(Path.home() / "y"), *urls[4:],
+    ]  # fmt: skip
+    assert (home.asked[0].body["visibility"], home.asked[0].body["labels"]) == ("private", ["l"])
+
+
+def test_add_goes_on_after_a_bad_url(home: FakeSkep, capsys: Output) -> None:
+    def answer(asked: Asked) -> tuple[int, object]:
+        if asked.body["url"] == "bad":
+            return 400, {"error": {"code": "bad_url", "message": "'bad' is no URL"}}
+        return 201, Added(SOURCE, created=True)
+
+    home.answer("POST", "/api/v1/sources", answer)
+    assert main(["source", "add", "bad", "https://example.org/a/b"]) == exits.BAD_INPUT
+    output = capsys.readouterr()
+    assert output.err == "skep: 'bad' is no URL\n"
+    assert output.out == "src_01  example.org/a/b  added\n"
+
+
+def test_add_and_wait_shows_the_stages_and_ends_searchable(home: FakeSkep, capsys: Output) -> None:
+    stages = [Progress("clone", 1, 2), Progress("clone", 2, 2), Progress("index", 0, 9), None]
+
+    def wait(_: Asked) -> tuple[int, object]:
+        stage = stages.pop(0)
+        source = msgspec.structs.replace(SOURCE, progress=stage, state="cloning" if stage else "current")
+        return 200, {"source": source, "settled": stage is None}
+
+    home.on("POST", "/api/v1/sources", 201, Added(SOURCE, created=True))
+    home.answer("GET", "/api/v1/sources/src_01/wait", wait)
+    assert main(["source", "add", SOURCE.url, "--wait"]) == exits.OK
+    output = capsys.readouterr()
+    assert output.err.splitlines() == ["example.org/a/b: clone", "example.org/a/b: index"]
+    assert output.out == "src_01  example.org/a/b  is searchable\n"
+
+
+def test_a_failing_source_ends_the_wait_with_its_own_code(home: FakeSkep, capsys: Output) -> None:
+    failing = msgspec.structs.replace(SOURCE, state="failing", failure=Failure("gone", "the server says 404"))
+    home.on("POST", "/api/v1/sources/src_01/fetch", 202, SOURCE)
+    home.on("GET", "/api/v1/sources/src_01/wait", 200, {"source": failing, "settled": True})
+    assert main(["source", "fetch", "src_01", "--wait", "--json"]) == exits.FAILED_SOURCE
+    output = capsys.readouterr()
+    assert json.loads(output.out)["state"] == "failing"
+    assert "the server says 404" in output.err
+    assert float(home.asked[-1].query["looked_after"]) > 0
+
+
+def test_a_look_that_is_known_already_does_not_count_as_a_later_one() -> None:
+    assert later_look(SOURCE) > 0.0
+    assert later_look(msgspec.structs.replace(SOURCE, last_looked=1.7e9)) > 1.7e9
+
+
+def test_list_for_programs_and_people(home: FakeSkep, capsys: Output) -> None:
+    home.on("GET", "/api/v1/sources", 200, Page([SOURCE]))
+    assert main(["source", "list", "--json"]) == exits.OK
+    one = json.loads(capsys.readouterr().out)
+    assert {key: one[key] for key in ("id", "url", "state", "last_fetched", "next_poll")} == {
+        "id": "src_01", "url": SOURCE.url, "state": "current", "last_fetched": 2.0, "next_poll": 3.0,
+    }  # fmt: skip
+    assert main(["source", "list"]) == exits.OK
+    assert "example.org/a/b  current" in capsys.readouterr().out
+
+
+def test_show_update_and_remove(home: FakeSkep, capsys: Output) -> None:
+    home.on("GET", "/api/v1/source", 200, SOURCE)
+    home.on("PATCH", "/api/v1/sources/src_01", 200, SOURCE)
+    home.on("DELETE", "/api/v1/sources/src_01", 204)
+    assert main(["source", "show", SOURCE.name]) == exits.OK
+    assert "searchable cccc" in capsys.readouterr().out
+    assert main(["source", "update", SOURCE.name, "--label", "", "--public"]) == exits.OK
+    assert home.asked[-1].body == {"visibility": "public", "labels": []}
+    assert main(["source", "update", SOURCE.name]) == exits.BAD_INPUT
+    assert main(["source", "remove", SOURCE.name]) == exits.OK
+    assert home.asked[-1].method == "DELETE"
+
+
+def test_status_tokens_and_topics(home: FakeSkep, capsys: Output) -> None:
+    info = TokenInfo("abc", "ci", ["read"], 1.0)
+    home.on("GET", "/api/v1/status", 200, Status("1.0", 1.0, {"current": 2}, [], 1, 2, 3, 0))
+    home.on("POST", "/api/v1/tokens", 201, NewToken("tok", info))
+    home.on("GET", "/api/v1/tokens", 200, Page([info]))
+    home.on("DELETE", "/api/v1/tokens/abc", 204)
+    message = {"offset": 4, "at": 1.0, "id": "i", "key": "k", "headers": {}, "body": {"a": 1}}
+    home.on("GET", "/api/v1/topics/skep.changes/messages", 200, {"messages": [message]})
+    assert main(["status"]) == exits.OK
+    assert "sources    2 (2 current)" in capsys.readouterr().out
+    assert main(["token", "create", "ci", "--scope", "read", "--expires", "30d"]) == exits.OK
+    assert capsys.readouterr().out == "tok\n"
+    assert home.asked[-1].body == {"subject": "ci", "scopes": ["read"], "expires_in": 2_592_000.0}
+    assert main(["token", "create", "ci", "--scope", "read", "--expires", "soon"]) == exits.BAD_INPUT
+    assert main(["token", "list"]) == exits.OK
+    assert main(["token", "revoke", "abc"]) == exits.OK
+    capsys.readouterr()
+    assert main(["topic", "read", "skep.changes", "--offset", "4", "--json"]) == exits.OK
+    assert json.loads(capsys.readouterr().out)["body"] == {"a": 1}
+
+
+def test_config_prints_values_and_origins_but_no_password(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setenv("SKEP_DATABASE", "postgresql://me:secret@example.org/skep")
+    assert main(["config", "--poll-min", "5"]) == exits.OK
+    output = capsys.readouterr().out
+    assert "secret" not in output
+    assert '"postgresql://me:***@example.org/skep"  SKEP_DATABASE' in output
+    assert main(["config", "--json", "--poll-min", "5"]) == exits.OK
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"name": "poll_min", "value": 5.0, "origin": "--poll-min"} in rows
+    assert main(["config", "--poll-min", "x"]) == exits.BAD_INPUT
+
+
+def test_every_command_leads_somewhere() -> None:
+    def runs(parser: FullCommand) -> list[str]:
+        below = [child for action in parser._actions if action.nargs == "A..." for child in action.choices.values()]  # type: ignore[union-attr]
+        return [run for child in below for run in runs(child)] + [parser.get_default("run") or ""]
+
+    named = [run.split(":") for run in runs(build(FullCommand)) if run]  # type: ignore[arg-type]
+    assert len(named) > 10
+    for module, function in named:
+        assert callable(getattr(import_module(f"skep.doors.cli.{module}"), function))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+def test_completion(shell: str, capsys: Output) -> None:
+    assert main(["completion", shell]) == exits.OK
+    script = capsys.readouterr().out
+    assert "search" in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_a_closed_pipe_is_quiet(home: FakeSkep) -> None:
+    search_answers(home, *[HIT] * 5_000)
+    command = f"'{sys.executable}' -m skep search x | head -n 1"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert (len(ended.stdout.splitlines()), ended.stderr) == (1, "")
+
+
+def test_searching_imports_nothing_heavy(home: FakeSkep) -> None:
+    search_answers(home, HIT)
+    heavy = {"asyncio", "litestar", "uvicorn", "numpy", "grpc", "apsw", "jinja2", "shtab", "tomllib"}
+    code = f"import sys; from skep.doors.cli.main import main; main(['search', 'x']); print({heavy} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "set()"

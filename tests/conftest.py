@@ -1,0 +1,29 @@
+"""What every area may want: a real PostgreSQL, and an open database on each engine."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from skep.engines.db.base import Database
+from skep.engines.open import find
+from skep.testing.postgres import fresh_database, running_postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with running_postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    if request.param == "sqlite":
+        db = await find("db", "sqlite:")("sqlite:", data=tmp_path, durability="full")
+        yield db
+        await db.close()
+        return
+    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
+        db = await find("db", url)(url, data=tmp_path, durability="full")
+        yield db
+        await db.close()

@@ -1,0 +1,104 @@
+"""A real git clones from a mirror through the two streams, over a small HTTP server of the test's own."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from skep.errors import Busy, Damaged
+from skep.sources.git import serve
+from skep.sources.git.pktline import parse_v0
+from skep.testing.forge import Repo
+
+
+async def body_of(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def gather(stream: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in stream])
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    repo = Repo.init(tmp_path / "repo.git")
+    repo.commit({"a": b"1", "b": bytes(range(256)) * 4_000})
+    repo.git("update-ref", "refs/hidden/x", "refs/heads/main")
+    return repo
+
+
+class Door:
+    """As little HTTP as git needs."""
+
+    def __init__(self, repo: Repo) -> None:
+        self._folder = repo.folder
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        protocol = fields.get("git-protocol", "")
+        if head[0].startswith("GET"):
+            stream, what = serve.info_refs(self._folder, protocol), "advertisement"
+        else:
+            body = await reader.readexactly(int(fields.get("content-length", 0)))
+            stream, what = serve.upload_pack(self._folder, body_of(body), protocol), "result"
+        answer = await gather(stream)
+        start = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-{what}\r\nConnection: close\r\n"
+        writer.write(start.encode() + b"Content-Length: %d\r\n\r\n" % len(answer) + answer)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("version", ["0", "2"])
+async def test_a_real_clone(repo: Repo, tmp_path: Path, version: str) -> None:
+    server = await asyncio.start_server(Door(repo).serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x.git"
+    command = ["git", "-c", f"protocol.version={version}", "clone", "-q", "--mirror", url, str(tmp_path / "clone")]
+    child = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    _, err = await child.communicate()
+    assert child.returncode == 0, err
+    refs = Repo(tmp_path / "clone").refs()
+    assert refs == {name: oid for name, oid in repo.refs().items() if not name.startswith("refs/hidden")}
+    server.close()
+    await server.wait_closed()
+
+
+async def test_hidden_refs_and_odd_protocols(repo: Repo) -> None:
+    for protocol in ("", "version=1;rm", "version=9", "x\ny"):
+        answer = await gather(serve.info_refs(repo.folder, protocol))
+        assert "refs/heads/main" in parse_v0(answer).oids
+        assert b"refs/hidden" not in answer
+
+
+async def test_nonsense_is_refused(repo: Repo, tmp_path: Path) -> None:
+    with pytest.raises(Damaged):
+        await gather(serve.upload_pack(tmp_path / "nowhere.git", body_of(b"0000"), ""))
+    with pytest.raises(Damaged):
+        await gather(serve.upload_pack(repo.folder, body_of(b"hello world"), ""))
+
+
+async def test_a_client_that_leaves_ends_the_child(repo: Repo) -> None:
+    want = b"0032want %s\n00000009done\n" % repo.refs()["refs/heads/main"].encode()
+    for stream in (serve.upload_pack(repo.folder, body_of(want), ""), serve.info_refs(repo.folder, "version=2")):
+        async with aclosing(stream):
+            assert await anext(stream)
+        running = subprocess.run(["pgrep", "-f", str(repo.folder)], capture_output=True, text=True, check=False)
+        assert running.stdout == ""
+
+
+async def test_a_crowd_waits_and_then_is_sent_away() -> None:
+    turnstile = serve.Turnstile(at_once=1, waiting=1)
+    async with turnstile.turn():
+        waiting = asyncio.ensure_future(turnstile.turn().__aenter__())
+        await asyncio.sleep(0)
+        with pytest.raises(Busy):
+            await turnstile.turn().__aenter__()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with turnstile.turn():
+        pass

@@ -1,0 +1,87 @@
+"""Starting badly: each way ends at once, with one clear line and a hint, and without a traceback."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.house.running import SKEP, RunningSkep, environment
+
+
+def start(
+    data: Path, *args: str, before: tuple[str, ...] = (), settings: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [*before, *SKEP, "up", "--data", str(data), "--listen", "127.0.0.1:0", *args]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment(settings or {})
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hint:" in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_taken_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(start(tmp_path, "--listen", f"127.0.0.1:{port}"), f"127.0.0.1:{port} is taken")
+
+
+def test_a_second_skep_on_the_same_folder(skep: RunningSkep) -> None:
+    done = start(skep.data)
+    assert done.returncode != 0
+    assert f"another Skep (process {skep.process.pid}) is running" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert skep.get("/healthz")[0] == 200
+
+
+def test_an_unwritable_data_folder(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    if os.geteuid() == 0:
+        # root writes anywhere; a file where a folder should be stops root too
+        (tmp_path / "file").touch()
+        refused(start(tmp_path / "file" / "data"), "cannot be used")
+    else:
+        refused(start(closed / "data"), "cannot be used")
+
+
+def test_a_full_disk_at_start(tmp_path: Path) -> None:
+    """The data folder is a file system of two pages, already used up."""
+    data = tmp_path / "small"
+    data.mkdir()
+    fill = f'mount -t tmpfs -o size=8k none {data} && head -c 8192 /dev/zero > {data}/filler; exec "$@"'
+    done = start(data, before=("unshare", "-rm", "sh", "-c", fill, "sh"))
+    assert done.returncode != 0
+    assert "is full" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("database", "oracle://x", "scheme"),
+        ("listen", "nowhere", "HOST:PORT"),
+        ("allow_networks", "home", "SKEP_ALLOW_NETWORKS"),
+        ("poll_min", "soon", "SKEP_POLL_MIN"),
+    ],
+)
+def test_senseless_settings(tmp_path: Path, setting: str, value: str, words: str) -> None:
+    args = ("--listen", value) if setting == "listen" else ()
+    refused(start(tmp_path, *args, settings={setting: value}), words)
+
+
+def test_a_database_that_is_away(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    done = start(tmp_path, settings={"database": f"postgresql://someone:secret@127.0.0.1:{port}/skep"})
+    assert done.returncode == 5
+    assert f"{port}" in done.stderr
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr

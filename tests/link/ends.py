@@ -1,0 +1,119 @@
+"""The two ends of a link as small as they can be: a desk that remembers, an outpost with an outbox in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from skep.engines.db.base import Bell
+from skep.engines.db.bells import Bells
+from skep.link.messages import PROTOCOL, Ack, Beat, Failed, FetchNow, Hello, Order, Outcome, Refused
+from skep.model.source import Failure
+
+TOKEN = "right"
+
+
+class MemoryDesk:
+    def __init__(self) -> None:
+        self.bells = Bells()
+        self.pending: dict[int, Order] = {}
+        self.confirmed: list[int] = []
+        self.got: list[int] = []
+        self.beats: list[Beat] = []
+        self.hellos: list[Hello] = []
+        self.left: list[str] = []
+        self.changed = asyncio.Condition()
+        #: awaited before outcomes are answered
+        self.slow: asyncio.Event | None = None
+        self.refuse: set[int] = set()
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        async with self.changed, asyncio.timeout(20):
+            await self.changed.wait_for(ready)
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    def order(self, n: int, source: str = "src_1") -> None:
+        self.pending[n] = Order(n, FetchNow(source, 1))
+        self.bells.ring(["orders"])
+
+    async def hello(self, hello: Hello) -> str | Refused:
+        if hello.token != TOKEN:
+            return Refused(None, "needs_token", "this token is not known", "ask for another")
+        self.hellos.append(hello)
+        await self._tell()
+        return hello.member
+
+    async def beat(self, member: str, beat: Beat) -> None:
+        self.beats.append(beat)
+        await self._tell()
+
+    async def done(self, member: str, orders: Sequence[int]) -> None:
+        for n in orders:
+            if self.pending.pop(n, None):
+                self.confirmed.append(n)
+        await self._tell()
+
+    async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
+        if self.slow is not None:
+            await self.slow.wait()
+        self.got += [outcome.n for outcome in outcomes]
+        await self._tell()
+        refused = [Refused(o.n, "stale", "another epoch") for o in outcomes if o.n in self.refuse]
+        return [Ack(tuple(o.n for o in outcomes if o.n not in self.refuse)), *refused]
+
+    async def orders(self, member: str) -> list[Order]:
+        return [self.pending[n] for n in sorted(self.pending)][:50]
+
+    @asynccontextmanager
+    async def bell(self, member: str) -> AsyncIterator[Bell]:
+        async with self.bells.listen("orders") as bell:
+            yield bell
+
+    async def gone(self, member: str) -> None:
+        self.left.append(member)
+        await self._tell()
+
+
+class MemoryOutpost:
+    def __init__(self, *, token: str = TOKEN, boot: int = 1, member: str = "wrk_1", protocol: int = PROTOCOL) -> None:
+        self._hello = Hello(protocol, member, token, boot)
+        self.outbox: dict[int, Outcome] = {}
+        self.refused: list[Refused] = []
+        self.done: list[Order] = []
+        self.changed = asyncio.Condition()
+        #: while set, orders are taken in but never become durable
+        self.stuck: asyncio.Event | None = None
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        async with self.changed, asyncio.timeout(20):
+            await self.changed.wait_for(ready)
+
+    def post(self, numbers: Sequence[int], padding: int = 0) -> None:
+        for n in numbers:
+            body = Failed(Failure("network", "x" * padding), 1)
+            self.outbox[n] = Outcome(n, f"src_{n % 7}", 1, 0.0, 0.0, body)
+
+    def hello(self) -> Hello:
+        return self._hello
+
+    def beat(self) -> Beat:
+        return Beat("idle")
+
+    async def obey(self, orders: Sequence[Order]) -> None:
+        if self.stuck is not None:
+            await self.stuck.wait()
+        self.done += orders
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def outcomes(self, after: int, limit: int) -> list[Outcome]:
+        return [self.outbox[n] for n in sorted(self.outbox) if n > after][:limit]
+
+    async def settle(self, acked: Sequence[int], refused: Sequence[Refused]) -> None:
+        self.refused += refused
+        for n in [*acked, *(answer.n for answer in refused)]:
+            self.outbox.pop(n or 0, None)
+        async with self.changed:
+            self.changed.notify_all()

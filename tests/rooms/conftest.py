@@ -1,0 +1,29 @@
+"""The rooms of a serving process over each database, without link and worker."""
+
+from pathlib import Path
+
+import pytest
+
+from skep.access.service import Access
+from skep.config import Settings
+from skep.engines.db.base import Database
+from skep.engines.log.rows import open_rows
+from skep.fleet.service import Fleet
+from skep.sources.git.addresses import GitAddresses
+from skep.sources.intake import Intake
+from skep.sources.service import Sources
+from skep.topics.service import Topics
+from tests.rooms.house import WORKER_TOKEN, House, MovedClock
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> House:
+    clock = MovedClock()
+    log = await open_rows("db:", db=database)
+    access = Access(database, clock, tmp_path, open_read=True)
+    fleet = Fleet(database, clock, token=WORKER_TOKEN, beat_every=5.0)
+    topics = Topics(database, log)
+    sources = Sources(database, clock, fleet, {"git": GitAddresses(Settings())})
+    for room in (access, fleet, topics, sources):
+        await room.start()
+    return House(database, clock, log, access, fleet, topics, sources, Intake(database, topics))

@@ -1,0 +1,178 @@
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from skep.model.source import Failure
+from skep.schedule.cadence import Bounds, after_failure, after_success, worth_telling
+from skep.schedule.hosts import LOCAL, Hosts, host_of
+from skep.schedule.picker import Picker
+from skep.schedule.queue import DueQueue
+
+chances = st.floats(0, 1, exclude_max=True)
+classes = st.sampled_from(
+    ["gone", "auth", "blocked", "rate_limited", "corrupt", "too_big", "emptied", "not_git", "network", "disk", "internal"]
+)
+DAY = 86_400.0
+
+
+@given(st.floats(-1e9, 1e12), st.floats(0.01, 1e4), st.floats(0, 1e6), chances)
+def test_a_good_look_stays_within_bounds(age: float, low: float, more: float, chance: float) -> None:
+    assert low <= after_success(age, Bounds(low, low + more), chance) <= low + more
+
+
+@given(st.floats(0, 1e7), st.floats(0, 1e7), chances)
+def test_a_quiet_source_is_asked_less_often(age: float, older: float, chance: float) -> None:
+    bounds = Bounds(60, 28_800)
+    assert after_success(age, bounds, chance) <= after_success(age + older, bounds, chance)
+
+
+@given(classes, st.integers(1, 10_000), st.none() | st.floats(allow_nan=True), chances)
+def test_a_failing_source_rests_longer_and_longer_but_never_for_ever(
+    kind: str, failures: int, retry_after: float | None, chance: float
+) -> None:
+    failure = Failure(kind, "", retry_after)  # type: ignore[arg-type]
+    pause = after_failure(failure, failures, chance)
+    assert 0 < pause <= 1.1 * DAY
+    assert pause <= after_failure(failure, failures + 1, chance)
+    if retry_after is not None and not math.isnan(retry_after):
+        assert pause >= min(retry_after, DAY)
+
+
+def test_network_begins_at_half_a_minute_and_ends_at_an_hour() -> None:
+    assert after_failure(Failure("network", ""), 1, 0.5) == 30
+    assert after_failure(Failure("network", ""), 2, 0.5) == 60
+    assert after_failure(Failure("network", ""), 99, 0.5) == 3600
+
+
+def test_repeats_are_told_at_powers_of_two() -> None:
+    assert [n for n in range(1, 40) if worth_telling(n, "network", "network")] == [1, 2, 4, 8, 16, 32]
+    assert worth_telling(3, "network", "auth")
+
+
+def test_host_of_every_spelling() -> None:
+    assert host_of("https://user@GitHub.com/a/b") == "github.com"
+    assert host_of("http://127.0.0.1:8080/x") == "127.0.0.1:8080"
+    assert host_of("git@github.com:a/b.git") == "github.com"
+    assert host_of("ssh://git@host:2222/a") == "host:2222"
+    assert {host_of(url) for url in ("/srv/a", "file:///srv/a", "./a:b", "http://[bad")} == {LOCAL}
+
+
+class QueueAgainstList(RuleBasedStateMachine):
+    """DueQueue beside a list that is searched each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = DueQueue()
+        self.naive: list[tuple[float, int, str]] = []
+        self.n = 0
+
+    @rule(key=st.sampled_from("abcdef"), due=st.integers(0, 20))
+    def put(self, key: str, due: int) -> None:
+        self.n += 1
+        self.naive = [item for item in self.naive if item[2] != key] + [(due, self.n, key)]
+        self.queue.put(key, due)
+
+    @rule(key=st.sampled_from("abcdef"))
+    def discard(self, key: str) -> None:
+        self.naive = [item for item in self.naive if item[2] != key]
+        self.queue.discard(key)
+
+    @rule(now=st.integers(0, 20))
+    def pop(self, now: int) -> None:
+        expected = min((item for item in self.naive if item[0] <= now), default=None)
+        if expected:
+            self.naive.remove(expected)
+        assert self.queue.pop(now) == (expected[2] if expected else None)
+
+    @invariant()
+    def same(self) -> None:
+        assert len(self.queue) == len(self.naive)
+        assert self.queue.due() == min((item[0] for item in self.naive), default=None)
+
+
+TestQueueAgainstList = QueueAgainstList.TestCase
+
+
+class PickerKeepsItsPromises(RuleBasedStateMachine):
+    """Nobody is taken before their time, over a host's limits, twice, or never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.hosts = Hosts(concurrency=2, rate=1.0)
+        self.picker = Picker(self.hosts)
+        self.due: dict[str, float] = {}
+        self.running: dict[str, str] = {}
+        self.rests: dict[str, float] = {}
+        self.entered: list[tuple[float, str]] = []
+
+    @rule(key=st.sampled_from([f"{host}{n}" for host in "xyz" for n in range(4)]), wait=st.integers(0, 5))
+    def put(self, key: str, wait: int) -> None:
+        if key not in self.due and key not in self.running:
+            self.due[key] = self.now + wait
+            self.picker.put(key, key[0], self.now + wait)
+
+    @rule(key=st.sampled_from([f"{host}{n}" for host in "xyz" for n in range(4)]))
+    def discard(self, key: str) -> None:
+        self.due.pop(key, None)
+        self.picker.discard(key)
+
+    @rule(key=st.sampled_from([f"{host}{n}" for host in "xyz" for n in range(4)]))
+    def bump(self, key: str) -> None:
+        if key in self.due:
+            self.due[key] = min(self.due[key], self.now)
+        self.picker.bump(key, self.now)
+
+    @rule(seconds=st.floats(0.1, 3))
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(host=st.sampled_from("xyz"), seconds=st.integers(1, 4))
+    def rest(self, host: str, seconds: int) -> None:
+        self.hosts.rest(host, self.now + seconds)
+        self.rests[host] = max(self.rests.get(host, 0), self.now + seconds)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.running)))
+        del self.running[key]
+        self.hosts.leave(key[0])
+        self.picker.freed(key[0], self.now)
+
+    @rule()
+    def take(self) -> None:
+        key = self.picker.take(self.now)
+        if key is None:
+            return
+        host = key[0]
+        assert self.due.pop(key) <= self.now
+        assert self.rests.get(host, 0) <= self.now
+        self.running[key] = host
+        assert list(self.running.values()).count(host) <= 2
+        self.entered.append((self.now, host))
+        recent = [at for at, name in self.entered if name == host and at > self.now - 10]
+        assert len(recent) <= 12
+
+    @invariant()
+    def nobody_lost(self) -> None:
+        assert len(self.picker) == len(self.due)
+
+    def teardown(self) -> None:
+        """With time and free hosts, everybody comes."""
+        while self.due:
+            for key in list(self.running):
+                del self.running[key]
+                self.hosts.leave(key[0])
+                self.picker.freed(key[0], self.now)
+            due = self.picker.due()
+            assert due is not None
+            self.now = max(self.now + 0.01, due)
+            while self.due and (key := self.picker.take(self.now)) is not None:
+                del self.due[key]
+                self.running[key] = key[0]
+
+
+TestPickerKeepsItsPromises = PickerKeepsItsPromises.TestCase

@@ -1,0 +1,102 @@
+"""A coordinator's desk that only remembers, for workers under test."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from skep.engines.db.base import Bell
+from skep.engines.db.bells import Bells
+from skep.link.messages import (
+    Ack,
+    Beat,
+    BuildIndex,
+    Built,
+    Failed,
+    Fetched,
+    FetchNow,
+    Hello,
+    Hold,
+    Order,
+    Outcome,
+    Refused,
+    Release,
+)
+from skep.model.source import Held, Move
+
+Body = Hold | Release | FetchNow | BuildIndex
+
+
+class RecordingDesk:
+    def __init__(self) -> None:
+        self.bells = Bells()
+        self.pending: dict[int, Order] = {}
+        self.outcomes_got: dict[int, Outcome] = {}
+        self.beats: list[Beat] = []
+        self.members: list[str] = []
+        self.boots: list[int] = []
+        self.acking = True
+        self.changed = asyncio.Condition()
+        self._numbers = itertools.count(1)
+
+    def give(self, body: Body) -> None:
+        n = next(self._numbers)
+        self.pending[n] = Order(n, body)
+        self.bells.ring(["orders"])
+
+    async def until(self, ready: Callable[[], object]) -> None:
+        async with self.changed, asyncio.timeout(30):
+            await self.changed.wait_for(lambda: bool(ready()))
+
+    def bodies(self, source: str) -> list[Fetched | Failed | Built]:
+        return [outcome.body for _, outcome in sorted(self.outcomes_got.items()) if outcome.source == source]
+
+    def fetched(self, source: str) -> list[Fetched]:
+        return [body for body in self.bodies(source) if isinstance(body, Fetched)]
+
+    def built(self, source: str) -> list[Built]:
+        return [body for body in self.bodies(source) if isinstance(body, Built)]
+
+    def failed(self, source: str) -> list[Failed]:
+        return [body for body in self.bodies(source) if isinstance(body, Failed)]
+
+    def moves(self, source: str, entry: str) -> list[Move]:
+        return [move for body in self.fetched(source) for move in body.moves if move.entry == entry]
+
+    async def hello(self, hello: Hello) -> str | Refused:
+        self.members.append(hello.member)
+        self.boots.append(hello.boot)
+        await self._tell()
+        return hello.member
+
+    async def beat(self, member: str, beat: Beat) -> None:
+        self.beats.append(beat)
+        await self._tell()
+
+    async def done(self, member: str, orders: Sequence[int]) -> None:
+        for n in orders:
+            self.pending.pop(n, None)
+        await self._tell()
+
+    async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
+        self.outcomes_got.update({outcome.n: outcome for outcome in outcomes})
+        await self._tell()
+        return [Ack(tuple(outcome.n for outcome in outcomes))] if self.acking else []
+
+    async def orders(self, member: str) -> list[Order]:
+        return [self.pending[n] for n in sorted(self.pending)]
+
+    @asynccontextmanager
+    async def bell(self, member: str) -> AsyncIterator[Bell]:
+        async with self.bells.listen("orders") as bell:
+            yield bell
+
+    async def gone(self, member: str) -> None: ...
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+
+def held(source: str, url: str, *, kind: str = "git", epoch: int = 1, number: int = 1) -> Held:
+    return Held(source, number, kind, url, epoch)

@@ -1,0 +1,64 @@
+"""Upstreams and mirrors in memory, with places where a process can be made to hang: then it is killed there."""
+
+import asyncio
+from collections.abc import Mapping
+
+from skep.model.source import Failure, Held
+from skep.sources.base import Look, Moved, Report, Same
+
+
+class MemoryKind:
+    """Outlives the poller, as upstreams and mirrors do."""
+
+    def __init__(self) -> None:
+        self.upstream: dict[str, dict[str, str]] = {}
+        self.mirror: dict[str, dict[str, str]] = {}
+        #: every state the mirror of a source was in
+        self.history: dict[str, list[dict[str, str]]] = {}
+        self.failing: dict[str, Failure] = {}
+        self.looks: dict[str, int] = {}
+        self.running: dict[str, int] = {}
+        self.most = 0
+        #: "before" or "after" the mirror is changed by a fetch
+        self.hang = ""
+        self.hung = asyncio.Event()
+
+    async def look(self, source: Held) -> Look:
+        assert not source.told
+        name = source.source
+        self.looks[name] = self.looks.get(name, 0) + 1
+        self.running[name] = self.running.get(name, 0) + 1
+        assert self.running[name] == 1
+        self.most = max(self.most, sum(self.running.values()))
+        await asyncio.sleep(0)
+        self.running[name] -= 1
+        if name in self.failing:
+            return self.failing[name]
+        versions = self.upstream[name]
+        seen = repr(sorted(versions.items()))
+        return Same() if seen == source.seen else Moved(seen, dict(versions))
+
+    async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
+        await self._maybe_hang("before")
+        versions = dict(self.upstream[source.source])
+        if self.mirror.get(source.source) != versions:
+            self.mirror[source.source] = versions
+            self.history.setdefault(source.source, []).append(versions)
+        await self._maybe_hang("after")
+        return versions
+
+    async def versions(self, source: Held) -> Mapping[str, str]:
+        return self.mirror.get(source.source, {})
+
+    async def mend(self, source: Held) -> Failure | None:
+        return None
+
+    async def remove(self, source: Held) -> None:
+        self.mirror.pop(source.source, None)
+
+    async def close(self) -> None: ...
+
+    async def _maybe_hang(self, place: str) -> None:
+        if self.hang == place:
+            self.hung.set()
+            await asyncio.Event().wait()
