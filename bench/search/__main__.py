@@ -1,6 +1,6 @@
 """Index and search beside Debian's codesearch and ripgrep, on the same files in one run.
 
-    python -m bench.search [--whole] [--rounds N] [--folder UNPACKED]
+    python -m bench.search [--whole] [--builds N] [--rounds N] [--folder UNPACKED]
 
 Needs the Debian packages codesearch, ripgrep and linux-source-6.1. Prints Markdown; the ratios are the point.
 """
@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,9 +29,16 @@ from skep.search.query import parse
 FIRST = 50
 
 
+class Asked(NamedTuple):
+    """Milliseconds of each round: Skep, csearch, ripgrep; and the lines they found."""
+
+    name: str
+    times: tuple[list[float], list[float], list[float]]
+    lines: list[int]
+
+
 def build(folder: Path, out: Path) -> tuple[ShardInfo, ...]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    documents = (Document(str(p.relative_to(folder)).encode(), "0" * 40, p.read_bytes()) for p in paths)
+    documents = (Document(str(p.relative_to(folder)).encode(), "0" * 40, p.read_bytes()) for p in files(folder))
     return TrigramBuilder().build(1, documents, out, lambda _: None)
 
 
@@ -42,12 +50,12 @@ def cpu_seconds(command: Sequence[str], env: dict[str, str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def size_of(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def bench_build(folder: Path, work: Path, rounds: int) -> None:
-    megabytes = size_of(folder) / 1e6
+    megabytes = sum(path.stat().st_size for path in files(folder)) / 1e6
     ours: list[float] = []
     theirs: list[float] = []
     for nth in range(rounds):
@@ -57,7 +65,7 @@ def bench_build(folder: Path, work: Path, rounds: int) -> None:
     shards = list((work / "built-0").iterdir())
     index = sum((shard / "index").stat().st_size for shard in shards) / 1e6
     mine, other = megabytes / statistics.median(ours), megabytes / statistics.median(theirs)
-    print(f"Corpus: {megabytes:.0f} MB, {sum(1 for p in folder.rglob('*') if p.is_file())} files, {len(shards)} shards\n")
+    print(f"Corpus: {megabytes:.0f} MB, {len(files(folder))} files, {len(shards)} shards\n")
     print("| | Skep | cindex | ratio |\n|---|---|---|---|")
     print(f"| built, MB per CPU-second (fsync included) | {mine:.1f} | {other:.1f} | {mine / other:.2f}x |")
     other_size = (work / "csearchindex").stat().st_size / 1e6
@@ -90,11 +98,11 @@ async def bench_search(folder: Path, work: Path, rounds: int) -> None:
     shards = tuple(ShardInfo(path.name, str(path), 0, 0) for path in sorted((work / "built-0").iterdir()))
     assert await searcher.adopt(Delta("src", 1, "main", None, "c", shards), Fence("src", 1, 0.0))
     env = {"CSEARCHINDEX": str(work / "csearchindex")}
-    rows: list[tuple[str, list[float], list[float], list[float], list[int]]] = []
+    rows: list[Asked] = []
     for name, query, csearch, ripgrep in QUERIES:
-        times: list[list[float]] = [[], [], []]
+        times: tuple[list[float], list[float], list[float]] = ([], [], [])
         counts = [0, 0, 0]
-        for _ in range(rounds):
+        for attempt in range(rounds + 1):
             for nth, (took, count) in enumerate(
                 [
                     await first_hits(searcher, query),
@@ -102,29 +110,31 @@ async def bench_search(folder: Path, work: Path, rounds: int) -> None:
                     first_lines(["rg", "--no-config", "--no-heading", *ripgrep, str(folder)], {}),
                 ]
             ):
-                times[nth].append(took * 1000)
+                if attempt:  # the first only warms the caches, for all three
+                    times[nth].append(took * 1000)
                 counts[nth] = count
-        rows.append((name, *times, counts))
+        rows.append(Asked(name, times, counts))
     _print_search(rows)
     await searcher.close()
     await db.close()
 
 
-def _print_search(rows: list[tuple[str, list[float], list[float], list[float], list[int]]]) -> None:
-    middle: Callable[[list[float]], float] = statistics.median
+def _print_search(rows: list[Asked]) -> None:
     print(f"| first {FIRST} lines, ms | Skep | csearch | rg | lines |\n|---|---|---|---|---|")
-    for name, ours, csearch, ripgrep, counts in rows:
-        print(f"| {name} | {middle(ours):.1f} | {middle(csearch):.1f} | {middle(ripgrep):.1f} | {counts} |")
-    medians = [[middle(row[nth]) for row in rows] for nth in (1, 2, 3)]  # type: ignore[arg-type]
+    medians = [[statistics.median(times) for times in row.times] for row in rows]
+    for row, (ours, csearch, ripgrep) in zip(rows, medians, strict=True):
+        print(f"| {row.name} | {ours:.1f} | {csearch:.1f} | {ripgrep:.1f} | {row.lines} |")
     for label, at in (("p50", 50), ("p95", 95)):
-        ours, csearch, ripgrep = (float(np.percentile(values, at)) for values in medians)
-        print(f"| **{label}** | {ours:.1f} | {csearch:.1f} ({ours / csearch:.2f}x) | {ripgrep:.1f} ({ours / ripgrep:.2f}x) | |")
+        ours, csearch, ripgrep = np.percentile(medians, at, axis=0).tolist()
+        ratios = f"{csearch:.1f} ({ours / csearch:.2f}x) | {ripgrep:.1f} ({ours / ripgrep:.2f}x)"
+        print(f"| **{label}** | {ours:.1f} | {ratios} | |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--whole", action="store_true", help="the whole kernel, about 1 GB")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--builds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="unpack here, or use what was unpacked here before")
     parser.add_argument("--build", nargs=2, type=Path, metavar=("FOLDER", "OUT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -136,7 +146,7 @@ def main() -> None:
         if not folder.exists():
             folder.mkdir(parents=True)
             unpack(folder, asked.whole)
-        bench_build(folder, Path(temporary), asked.rounds)
+        bench_build(folder, Path(temporary), asked.builds)
         asyncio.run(bench_search(folder, Path(temporary), asked.rounds))
 
 

@@ -16,7 +16,7 @@ def _ask(name: str, query: str, pattern: str, *, literal: bool = False, ignore: 
     escaped = "".join("\\" + c if c in "\\.+*?()[]{}^$|" else c for c in pattern) if literal else pattern
     globs = ["-g", "*" + path.removesuffix("$").replace("\\", "")] if path else []
     ripgrep = ["-n", *(["-i"] if ignore else []), *(["-F"] if literal else []), *globs, "-e", pattern]
-    QUERIES.append((name, query, [*csearch, escaped], ripgrep))
+    QUERIES.append((name, query, [*csearch, "--", escaped], ripgrep))
 
 
 _ask("rare word", "case:yes e1000_phy_hw_reset_generic", "e1000_phy_hw_reset_generic", literal=True)

@@ -35,6 +35,7 @@ from skep.testing.forge.follower import Follower
         ("fatal: unable to access 'https://h.org/x/': Could not resolve host: h.org", "network"),
         ("error: RPC failed\nfatal: early EOF\nfatal: fetch-pack: invalid index-pack output", "network"),
         ("error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object", "corrupt"),
+        ("fatal: early EOF\nfatal: aborting due to possible repository corruption on the remote side.", "corrupt"),
         ("fatal: bad object refs/heads/main", "corrupt"),
         ("fatal: something nobody has seen before", "network"),
         ("", "network"),

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 _URL = re.compile(r"Skep is up at (http://\S+)")
 _START_SECONDS = 60.0
@@ -51,6 +51,12 @@ class RunningSkep:
                 self.url = found[1]
                 self._up.set()
         self._up.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def token(self) -> str:
@@ -100,8 +106,8 @@ class RunningSkep:
     def _end(self) -> int:
         code = self.process.wait(30)
         self._reader.join(30)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
         return code
 
     def tail(self) -> str:

@@ -54,32 +54,34 @@ def commit_some(repo: Repo, turn: int, chance: random.Random) -> None:
 def test_kills_again_and_again(tmp_path: Path, forge: Forge) -> None:
     chance = random.Random(7)
     repos = {f"kill/{n}": forge.create(f"kill/{n}", {"a.txt": b"start\n"}) for n in range(3)}
-    skep = RunningSkep(tmp_path / "data", poll_min=1.0)
-    for name in repos:
-        skep.cli("source", "add", forge.url(name))
-    for turn in range(ROUNDS):
-        for repo in repos.values():
-            commit_some(repo, turn, chance)
-        asking = [threading.Thread(target=ask, args=(skep, forge.url(name))) for name in repos]
-        for thread in asking:
-            thread.start()
-        threading.Event().wait(chance.random() * 1.5)  # the moment of the kill is the test's input
-        if chance.random() < 0.5:
-            skep.kill()
-            for thread in asking:
-                thread.join()
-            skep.start()
-        else:
-            for pid in skep.children():
-                os.kill(pid, signal.SIGKILL)
-            for thread in asking:
-                thread.join()
-    for name, repo in repos.items():
-        skep.cli("source", "fetch", forge.url(name), "--wait")
-        check(skep, forge.url(name), repo)
-    assert skep.stop() == 0, skep.tail()
-    clones = [r for r in forge.requests if r.path.endswith("/git-upload-pack") and r.method == "POST"]
-    assert clones
+    with RunningSkep(tmp_path / "data", poll_min=1.0) as skep:
+        for name in repos:
+            skep.cli("source", "add", forge.url(name))
+        for turn in range(ROUNDS):
+            for repo in repos.values():
+                commit_some(repo, turn, chance)
+            kill_while_asking(skep, [forge.url(name) for name in repos], chance)
+        for name, repo in repos.items():
+            skep.cli("source", "fetch", forge.url(name), "--wait")
+            check(skep, forge.url(name), repo)
+        assert skep.stop() == 0, skep.tail()
+
+
+def kill_while_asking(skep: RunningSkep, urls: list[str], chance: random.Random) -> None:
+    asking = [threading.Thread(target=ask, args=(skep, url)) for url in urls]
+    for thread in asking:
+        thread.start()
+    threading.Event().wait(chance.random() * 1.5)  # the moment of the kill is the test's input
+    everything = chance.random() < 0.5
+    if everything:
+        skep.kill()
+    else:
+        for pid in skep.children():
+            os.kill(pid, signal.SIGKILL)
+    for thread in asking:
+        thread.join()
+    if everything:
+        skep.start()
 
 
 def ask(skep: RunningSkep, url: str) -> None:
@@ -106,26 +108,27 @@ def test_a_disk_that_fills_up_and_empties_again(tmp_path: Path, forge: Forge) ->
     folder = tmp_path / "small"
     folder.mkdir()
     mount = f'mount -t tmpfs -o size=30m none {folder} && exec "$@"'
-    skep = RunningSkep(folder, before=("unshare", "-rm", "sh", "-c", mount, "sh"), poll_min=1.0)
-    # only the server's own mount namespace has the small disk
-    skep.data = Path(f"/proc/{skep.process.pid}/root{folder}")
-    skep.cli("source", "add", forge.url("disk/one"), "--wait")
-    filler = skep.data / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(os.urandom(1 << 16))
-                file.flush()
-        except OSError:
-            pass
-    refused = skep.cli("source", "add", forge.url("disk/two"), check=False)
-    assert refused.returncode != 0
-    assert "full" in refused.stderr, refused.stderr
-    assert skep.rows("search", "flood"), "reads go on"
-    filler.unlink()
-    skep.cli("source", "add", forge.url("disk/two"), "--wait")
-    assert skep.rows("search", "two repo:disk/two")
-    repo.commit({"a.txt": b"three\n"})
-    skep.cli("source", "fetch", forge.url("disk/two"), "--wait")
-    assert skep.rows("search", "three repo:disk/two")
-    assert skep.stop() == 0, skep.tail()
+    small = ("unshare", "-rm", "sh", "-c", mount, "sh")
+    with RunningSkep(folder, before=small, poll_min=1.0) as skep:
+        # only the server's own mount namespace has the small disk
+        skep.data = Path(f"/proc/{skep.process.pid}/root{folder}")
+        skep.cli("source", "add", forge.url("disk/one"), "--wait")
+        filler = skep.data / "filler"
+        with filler.open("wb") as file:
+            try:
+                while True:
+                    file.write(os.urandom(1 << 16))
+                    file.flush()
+            except OSError:
+                pass
+        refused = skep.cli("source", "add", forge.url("disk/two"), check=False)
+        assert refused.returncode != 0
+        assert "full" in refused.stderr, refused.stderr
+        assert skep.rows("search", "flood"), "reads go on"
+        filler.unlink()
+        skep.cli("source", "add", forge.url("disk/two"), "--wait")
+        assert skep.rows("search", "two repo:disk/two")
+        repo.commit({"a.txt": b"three\n"})
+        skep.cli("source", "fetch", forge.url("disk/two"), "--wait")
+        assert skep.rows("search", "three repo:disk/two")
+        assert skep.stop() == 0, skep.tail()

@@ -71,9 +71,7 @@ def adopt(searcher: TrigramSearcher, tmp_path: Path) -> Adopt:
 
     async def work(files: Files, *, number: int = 1, base: str | None = None, gone: tuple[bytes, ...] = ()) -> Delta:
         nth = next(count)
-        delta = make_delta(
-            tmp_path / f"built-{nth}", files, commit=f"c{nth}", base=base, gone=gone, number=number
-        )
+        delta = make_delta(tmp_path / f"built-{nth}", files, commit=f"c{nth}", base=base, gone=gone, number=number)
         assert await searcher.adopt(delta, fence(number))
         return delta
 
@@ -86,7 +84,8 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "re2":
         monkeypatch.setattr("skep.engines.index.trigram.match.hyperscan", None)
     else:
-        monkeypatch.setattr("skep.engines.index.trigram.match._WORTH", 0)
+        monkeypatch.setattr("skep.engines.index.trigram.match._WORTH", -1)
+        monkeypatch.setattr("skep.engines.index.trigram.match._WORTH_FOLDED", -1)
     yield request.param
 
 

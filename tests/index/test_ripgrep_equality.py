@@ -12,7 +12,12 @@ from skep.engines.index.trigram import TrigramSearcher, open_trigram
 from skep.model.search import Term
 from tests.index.conftest import fence, make_delta, places
 
-WORDS = ["alpha", "Beta", "GAMMA", "delta_one", "deltaTwo", "kiss", "KISS", "Straße", "straße", "STRASSE", "éclair", "ÉCLAIR", "naïve", "Kelvin", "ſhip", "ship", "foo.bar", "foo(bar)", "a+b", "[x]", "{1,2}", "\\d", "\\\\", "//", "--", "->", "\t", "\t\t", "aaa", "aaaa", "xyz", "0", "12", "345", "0x1F", "null_", "_null", "ω", "Ω", "ſs", "İi", "ıI", "日本", "日本語", "🙂", '"q"', "'s'", "$HOME", "^top", "end$", "a|b", "*ptr", "?maybe"]
+_WORDS = (
+    "alpha Beta GAMMA delta_one deltaTwo kiss KISS Straße straße STRASSE éclair ÉCLAIR naïve \u212aelvin \u017fhip ship"
+    " foo.bar foo(bar) a+b [x] {1,2} \\d \\\\ // -- -> aaa aaaa xyz 0 12 345 0x1F null_ _null ω Ω \u017fs İi ıI 日本"
+    " 日本語 🙂 \"q\" 's' $HOME ^top end$ a|b *ptr ?maybe"
+)
+WORDS = ["\t", "\t\t", *_WORDS.split()]
 
 Ripgrep = Callable[..., list[tuple[str, int, int]]]
 
@@ -33,7 +38,7 @@ def hard_files(seed: int) -> dict[bytes, bytes]:
         b"unicode": "Straße ÉCLAIR\nnaïve \u212aelvin kelvin KELVIN\n\u017fhip ship SHIP\n日本語 alpha\n".encode(),
         b"/".join([b"d" * 200] * 5) + b"/deep": b"alpha in a deep place\n",
         b"tab\tname": b"alpha\n",
-        b'quote"name\'s': b"alpha\n",
+        b"quote\"name's": b"alpha\n",
         "ünï/日本".encode(): b"alpha\n",
         b"controls": b"al\x01pha\x0b\x0calpha\x85\x1f\n\x7falpha\n",
     }

@@ -103,6 +103,13 @@ async def test_a_hard_pattern_ends_in_time(searcher: TrigramSearcher, adopt: Ado
         assert [hit async for hit in hits] == []
 
 
+async def test_a_match_far_out_on_an_endless_line(searcher: TrigramSearcher, adopt: Adopt) -> None:
+    word = "long" * 400
+    await adopt({b"f": b"x" * 1_500_000 + word.encode() + b"\n"})
+    (hit,) = await find(searcher, Term("content", word, False, False))
+    assert len(hit.lines) == 1
+
+
 async def test_a_bad_pattern_is_told_through_the_iterator(searcher: TrigramSearcher, adopt: Adopt) -> None:
     await adopt(FILES)
     with pytest.raises(BadQuery, match="missing"):
@@ -115,7 +122,12 @@ async def test_a_bad_pattern_is_told_through_the_iterator(searcher: TrigramSearc
 async def test_line_by_line(searcher: TrigramSearcher, adopt: Adopt) -> None:
     await adopt({b"f": b"one\ntwo\n\nthree\r\n"})
     asked = {r"one\s+two": [], r"o[^x]t": [], r"\Atwo\z": [("f", 2, 1)], r"^$": [("f", 3, 1)], "e.$": [("f", 4, 5)]}
-    asked |= {"x*": [("f", n, 1) for n in (1, 2, 3, 4)], r"(?s)one.two": [], r"\C+o": [("f", 2, 1)], r"(?-m)^t": [("f", 2, 1), ("f", 4, 1)]}
+    asked |= {
+        "x*": [("f", n, 1) for n in (1, 2, 3, 4)],
+        r"(?s)one.two": [],
+        r"\C+o": [("f", 2, 1)],
+        r"(?-m)^t": [("f", 2, 1), ("f", 4, 1)],
+    }
     for pattern, expected in asked.items():
         assert await places(searcher, Term("content", pattern, True, True)) == expected, pattern
     assert await places(searcher, Term("content", "one\ntwo", False, True)) == []

@@ -19,9 +19,7 @@ from tests.link.conftest import Attach
 from tests.link.ends import TOKEN, MemoryDesk, MemoryOutpost
 
 
-async def test_orders_come_at_once_and_outcomes_are_acked(
-    desk: MemoryDesk, server: LinkServer, attach: Attach
-) -> None:
+async def test_orders_come_at_once_and_outcomes_are_acked(desk: MemoryDesk, server: LinkServer, attach: Attach) -> None:
     outpost = MemoryOutpost()
     outpost.post(range(1, 1001))
     desk.refuse = {500}

@@ -12,7 +12,19 @@ from skep.schedule.queue import DueQueue
 
 chances = st.floats(0, 1, exclude_max=True)
 classes = st.sampled_from(
-    ["gone", "auth", "blocked", "rate_limited", "corrupt", "too_big", "emptied", "not_git", "network", "disk", "internal"]
+    [
+        "gone",
+        "auth",
+        "blocked",
+        "rate_limited",
+        "corrupt",
+        "too_big",
+        "emptied",
+        "not_git",
+        "network",
+        "disk",
+        "internal",
+    ]
 )
 DAY = 86_400.0
 
@@ -170,9 +182,9 @@ class PickerKeepsItsPromises(RuleBasedStateMachine):
             due = self.picker.due()
             assert due is not None
             self.now = max(self.now + 0.01, due)
-            while self.due and (key := self.picker.take(self.now)) is not None:
-                del self.due[key]
-                self.running[key] = key[0]
+            while self.due and (taken := self.picker.take(self.now)) is not None:
+                del self.due[taken]
+                self.running[taken] = taken[0]
 
 
 TestPickerKeepsItsPromises = PickerKeepsItsPromises.TestCase

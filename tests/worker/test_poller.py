@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from skep.clock import SystemClock
 from skep.config import Settings
@@ -59,6 +60,7 @@ async def bench(path: Path, kind: MemoryKind, chosen: Settings = QUIET, limit: i
     store = Store(db, clock, limit)
     await store.start()
     poller = Poller(store, {"memory": kind}, chosen, clock)
+    await poller.load()
     task = asyncio.create_task(poller.run())
     try:
         yield Bench(store, poller)
@@ -87,7 +89,7 @@ async def test_there_and_back_and_there_again_is_three_batches(file: Path) -> No
         for n, version in enumerate("ABAB", start=1):
             kind.upstream["s"] = {"m": version}
             await one.ask("s")
-            await one.until(lambda box, n=n: len([o for o in box if o.body.moves]) == n)  # type: ignore[misc, union-attr]
+            await one.until(lambda box, n=n: len([o for o in box if o.body.moves]) == n)  # type: ignore[misc]
         moves = [o.body.moves[0] for o in await one.outbox() if isinstance(o.body, Fetched) and o.body.moves]
         assert [(move.old, move.new) for move in moves] == [(None, "A"), ("A", "B"), ("B", "A"), ("A", "B")]
         batches = [o.body.batch for o in await one.outbox() if isinstance(o.body, Fetched)]
@@ -262,13 +264,8 @@ class NothingIsSwallowed(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
         self.told: dict[str, Fetched] = {}
-        self.acked: set[int] = set()
-
-    @initialize(tmp=st.uuids())
-    def begin(self, tmp: object) -> None:
-        self.file = Path(self.folder) / f"{tmp}.db"
+        self.file = Path(tempfile.mkdtemp(dir=self.folder)) / "worker.db"
 
     folder = ""
 
@@ -281,12 +278,12 @@ class NothingIsSwallowed(RuleBasedStateMachine):
 
     @rule(version=st.sampled_from("ABC"), other=st.booleans())
     def upstream_moves(self, version: str, other: bool) -> None:
-        self.runner.run(self._start())
+        asyncio.run(self._start())
         self.kind.upstream["s"] = {"m": version, "n": version} if other else {"m": version}
 
     @rule(place=st.sampled_from(["before", "after", ""]), ack=st.booleans())
     def poll(self, place: str, ack: bool) -> None:
-        self.runner.run(self._poll(place, ack))
+        asyncio.run(self._poll(place, ack))
 
     async def _poll(self, place: str, ack: bool) -> None:
         await self._start()
@@ -314,8 +311,8 @@ class NothingIsSwallowed(RuleBasedStateMachine):
             await one.store.settle([outcome.n for outcome in box])
 
     def teardown(self) -> None:
-        self.runner.run(self._poll("", True))
-        self.runner.run(self._poll("", True))
+        asyncio.run(self._poll("", True))
+        asyncio.run(self._poll("", True))
         state: dict[str, str] = {}
         states = []
         for body in self.told.values():
@@ -329,7 +326,6 @@ class NothingIsSwallowed(RuleBasedStateMachine):
                 states.append(dict(state))
         assert states == self.kind.history["s"]
         assert state == self.kind.upstream["s"]
-        self.runner.close()
 
 
 def _asked(one: Bench) -> bool:
@@ -338,12 +334,14 @@ def _asked(one: Bench) -> bool:
 
 
 def test_nothing_is_swallowed(tmp_path: Path) -> None:
-    from hypothesis.stateful import run_state_machine_as_test
-
     NothingIsSwallowed.folder = str(tmp_path)
     run_state_machine_as_test(
         NothingIsSwallowed,
         settings=settings(
-            max_examples=20, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=20,
+            stateful_step_count=12,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate],
         ),
     )

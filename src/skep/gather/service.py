@@ -40,10 +40,14 @@ class Gather:
 
     async def find_git(self, caller: Caller, path: str) -> tuple[Source, Path, str]:
         """`/<name or id>.git/<rest>` to the source, its mirror and the rest."""
-        name, found, rest = path.lstrip("/").partition(".git/")
+        name, found, rest = path.lstrip("/").rpartition(".git/")
         if not found:
             raise NotFound(f"{path!r} names no repository", hint="clone /git/<name>.git")
-        source = await self._sources.show(caller, name)
+        try:
+            source = await self._sources.show(caller, name)
+        except NotFound:
+            # a bare local repository has its .git in its name, and people do not write it twice
+            source = await self._sources.show(caller, f"{name}.git")
         return source, self._mirror(source), rest
 
     async def _at(self, caller: Caller, ref: str, rev: str) -> tuple[Source, Path, str]:

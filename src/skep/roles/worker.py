@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import uvloop
 
 from skep.clock import SystemClock
 from skep.roles.child import Start
@@ -20,7 +21,8 @@ def main() -> None:
     """As a child of `skep up`: settings from the first line of stdin, until stdin ends."""
     start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
     set_up_logs(start.settings.log_level)
-    asyncio.run(_work(start))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work(start))
 
 
 async def _work(start: Start) -> None:

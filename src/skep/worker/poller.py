@@ -54,7 +54,7 @@ class Poller:
         self._finds: dict[str, _Find] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         #: held anew while something was still in hand
-        self._again: set[str] = set()
+        self._again: dict[str, Watch] = {}
         #: released, the mirror still there
         self._leaving: dict[str, Watch] = {}
         self._removing: set[str] = set()
@@ -62,17 +62,24 @@ class Poller:
         self._group: asyncio.TaskGroup | None = None
         self.progress: dict[str, Progress] = {}
 
-    async def run(self) -> None:
-        """Until cancelled; what is in hand then is dropped, and found again at the next start."""
+    async def load(self) -> None:
+        """Remember what is held; before the first order comes."""
         for host, until in (await self._store.resting()).items():
             self._turns.hosts.rest(host, until)
         for watch in await self._store.watches():
-            self._queue(self._watches.setdefault(watch.source, watch))
+            self._watches[watch.source] = watch
+            self._queue(watch)
+        for watch in await self._store.watches(released=True):
+            self._leaving[watch.source] = watch
+
+    async def run(self) -> None:
+        """Until cancelled; what is in hand then is dropped, and found again at the next start."""
         try:
-            async with asyncio.TaskGroup() as self._group:
-                for watch in await self._store.watches(released=True):
-                    self.drop(watch.source, watch)
-                self._turns.start(self._group)
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for source in self._leaving:
+                    self._remove_soon(source)
+                self._turns.start(group)
                 try:
                     await self._flush()
                 finally:
@@ -86,7 +93,8 @@ class Poller:
     async def hold(self, source: str, *, anew: bool = False) -> None:
         fresh = await self._store.watch(source)
         known = self._watches.get(source)
-        if fresh is None or (anew and known is None):
+        dropped = anew and self._again.pop(source, None) is None
+        if fresh is None or dropped:
             return
         if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
             known.held = msgspec.structs.replace(known.held, visibility=fresh.held.visibility, number=fresh.held.number)
@@ -94,18 +102,19 @@ class Poller:
         self._leaving.pop(source, None)
         self._interrupt(source)
         if self._in_hand(source):
-            self._again.add(source)
+            self._again[source] = fresh
         else:
+            fresh.next_look = 0.0
             self._watches[source] = fresh
             self._queue(fresh)
             self._turns.kick()
 
-    def drop(self, source: str, watch: Watch | None = None) -> None:
+    def drop(self, source: str) -> None:
         """Stop, and remove the mirror."""
-        watch = self._watches.pop(source, watch)
+        again = self._again.pop(source, None)
+        watch = self._watches.pop(source, None) or again
         if watch is None:
             return
-        self._again.discard(source)
         self._turns.looks.discard(source)
         self._interrupt(source)
         self._leaving[source] = watch
@@ -228,7 +237,9 @@ class Poller:
             if isinstance(versions, Failure):
                 await self._teller.failed(watch, versions, find.at, find.asks)
             else:
-                await self._teller.fetched(watch, told, versions, seen=find.moved.seen, at=find.at, asks=find.asks)
+                # an answer that the fetch did not confirm (a lagging replica) must not pass for seen
+                seen = find.moved.seen if dict(versions) == dict(find.moved.versions) else ""
+                await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks)
         except Exception as error:
             self._stumble(watch, error)
 
@@ -275,7 +286,6 @@ class Poller:
         watch = self._watches.get(source)
         self._finds.pop(source, None)
         if source in self._again and self._group is not None:
-            self._again.discard(source)
             self._group.create_task(self.hold(source, anew=True))
         elif watch is not None:
             self._queue(watch)

@@ -50,6 +50,7 @@ class Worker:
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         post.indexer = Indexer(store, post.poller, self._settings, self._data, self._clock, link.hurry)
         store.on_outcome = link.ring
+        await post.poller.load()
         async with asyncio.TaskGroup() as group:
             group.create_task(post.poller.run())
             group.create_task(post.indexer.run())

@@ -290,6 +290,8 @@ async def _hold(tx: Tx, held: Held) -> None:
     if known and known[0]["epoch"] == held.epoch:
         anew = known[0]["released"] or _held(known[0]["spec"]).url != held.url
         await tx.rows(tables.HOLD_AGAIN, source=held.source, spec=spec, anew=int(anew))
+        if anew:
+            await tx.rows("UPDATE look SET next_look = 0 WHERE source = :source", source=held.source)
         return
     await tx.rows(
         tables.HOLD,

@@ -10,8 +10,10 @@ import re2
 from skep.errors import BadQuery
 from skep.model.search import Term
 
+#: `^` and `$` mean the line's start and end
+_PREFIX = b"(?m)"
 #: bytes RE2 may spend on one pattern; also bounds its automaton, and so the time for one byte of text
-_MEMORY = 4 << 20
+_MEMORY = 2 << 20
 
 _HINTS = (
     ("invalid perl operator: (?", "look-around is not part of RE2; use a second word or -word instead"),
@@ -41,8 +43,7 @@ def compile_term(term: Term) -> Any:
     if not term.regex:
         pattern = re2.escape(pattern)
     try:
-        re2.compile(pattern, _options(term))  # by itself first: errors then quote the user's pattern and nothing else
-        return re2.compile(b"(?m)" + pattern, _options(term))
+        return re2.compile(_PREFIX + pattern, _options(term))
     except re2.error as error:
         raise _bad(term, error.args[0]) from None
 
@@ -60,6 +61,8 @@ def _options(term: Term) -> Any:
 def _bad(term: Term, said: bytes | str) -> BadQuery:
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     reason, _, piece = text.partition(": ")
+    piece = piece.removeprefix(_PREFIX.decode())
+    text = f"{reason}: {piece}" if piece else reason
     found = term.pattern.rfind(piece) if reason == "trailing \\" else term.pattern.find(piece)
     hint = next((hint for start, hint in _HINTS if text.startswith(start)), "see the RE2 syntax for what is possible")
     return BadQuery(f"invalid regular expression: {text}", hint=hint, column=term.column + max(found, 0))

@@ -9,8 +9,7 @@ from skep.sources.git.process import Result
 _MEANINGS: tuple[tuple[str, FailureClass, str], ...] = (
     (r"No space left on device|Disk quota exceeded", "disk", "the disk is full"),
     (r"File too large", "too_big", "the repository is larger than `max_repository`"),
-    (r"fsck error|badTree|invalid index-pack output.*fsck|(?:error|fatal): .*: (?:hasDot|gitmodules)", "corrupt",
-     "the upstream sends objects that are not sound"),
+    (r"fsck error|corruption on the remote side", "corrupt", "the upstream sends objects that are not sound"),
     (r"Authentication failed|could not read (?:Username|Password)|Permission denied|terminal prompts disabled"
      r"|requested URL returned error: 40[13]", "auth", "the upstream asks for a password or key"),
     (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "blocked",

@@ -1,5 +1,6 @@
 """Builds shards. Runs in a process of its own: it keeps a core busy and needs a few hundred megabytes."""
 
+import errno
 import os
 import zlib
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from skep.engines.index.trigram.shard import (
     path_hash,
     seal,
 )
+from skep.errors import NoSpace
 from skep.model.ids import new_id
 from skep.model.search import Document, ShardInfo
 
@@ -59,6 +61,12 @@ class TrigramBuilder:
                 progress(count)
             if writer is not None:
                 done.append(writer.finish())
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoSpace(
+                    f"no space left in {out} to build an index", hint="free some space; it is tried again"
+                ) from None
+            raise
         finally:
             if writer is not None:
                 writer.close()

@@ -6,7 +6,11 @@ from skep.engines.index.trigram.plan import All, Grams, Plan, Some
 from skep.engines.index.trigram.shard import Ids, Mask, Shard, bitmap_size
 
 #: further keys hardly narrow what this many left over
-_MOST_KEYS = 12
+_MOST_KEYS = 24
+#: reading so few documents costs no more than asking for another key
+_FEW = 3
+#: a key that half of the documents have is asked for only while more than this are left
+_MANY = 30
 
 
 def candidates(shard: Shard, plan: Plan) -> Mask:
@@ -38,6 +42,8 @@ def _with_all(shard: Shard, grams: Grams) -> Ids:
     ids: Ids | None = None
     for nth in np.argsort(counts, kind="stable")[:_MOST_KEYS].tolist():
         start, count = int(shard.starts[places[nth]]), int(counts[nth])
+        if ids is not None and len(ids) <= (_MANY if 2 * count > shard.documents else _FEW):
+            break
         if count > units:
             flags = shard.postings[start : start + units].view(np.uint8)
             if ids is None:
@@ -52,7 +58,5 @@ def _with_all(shard: Shard, grams: Grams) -> Ids:
                 mask = np.zeros(shard.documents, bool)
                 mask[listed] = True
                 ids = ids[mask[ids]]
-        if not len(ids):
-            break
     assert ids is not None
     return ids

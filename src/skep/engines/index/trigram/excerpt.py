@@ -11,8 +11,8 @@ Span = tuple[int, int]
 
 
 def excerpt(number: int, line: bytes, spans: Sequence[Span]) -> Line:
-    """`spans` are the matches of all terms on this line, as bytes of it, at least one."""
-    column = min(start for start, _ in spans) + 1
+    """`spans` are the matches of all terms on this line, as bytes of it; none when they lie beyond what is read."""
+    column = min((start for start, _ in spans), default=0) + 1
     start, end = _window(line, column - 1)
     shown = line[start:end]
     ranges = [

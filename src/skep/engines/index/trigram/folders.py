@@ -12,25 +12,31 @@ from skep.errors import Damaged
 from skep.model.search import ShardInfo
 
 
-def move_in(shards: Sequence[ShardInfo], folder: Path) -> list[Shard]:
+def move_in(shards: Sequence[ShardInfo], folder: Path, number: int | None = None) -> list[Shard]:
     """Open the shards and move them into `folder`, durably; those that are there already stay.
 
-    Damaged when one is in neither place or is not what it says it is.
+    Damaged, and nothing moved, when one is in neither place or is not what it says it is: with a `number`, one that
+    holds documents of that source and no other. Who may see a document follows from it.
     """
-    opened: list[Shard] = []
+    opened = [_open(info, folder, number) for info in shards]
     for info in shards:
-        if not is_shard_id(info.id):
-            raise Damaged(f"'{info.id}' is not the id of a shard")
-        inside, outside = folder / info.id, Path(info.folder)
-        shard = Shard(inside if inside.exists() else outside)
-        if shard.id != info.id:
-            raise Damaged(f"{info.folder} is shard {shard.id}, not {info.id}")
-        if not inside.exists():
-            _move(outside, inside)
-        opened.append(shard)
+        if not (folder / info.id).exists():
+            _move(Path(info.folder), folder / info.id)
     if opened:
         sync_folder(folder)
     return opened
+
+
+def _open(info: ShardInfo, folder: Path, number: int | None) -> Shard:
+    if not is_shard_id(info.id):
+        raise Damaged(f"'{info.id}' is not the id of a shard")
+    inside = folder / info.id
+    shard = Shard(inside if inside.exists() else Path(info.folder))
+    if shard.id != info.id:
+        raise Damaged(f"{info.folder} is shard {shard.id}, not {info.id}")
+    if number is not None and shard.manifest.sources != [number]:
+        raise Damaged(f"shard {shard.id} holds documents of other sources than number {number}")
+    return shard
 
 
 def _move(outside: Path, inside: Path) -> None:

@@ -27,8 +27,7 @@ class Masks:
         if mask is not None:
             return bool(mask[document])
         assert isinstance(query, Term)
-        path = self._shard.path(document) + b"\n"
-        return any(True for _ in self._compiled.finders[query].lines(path, self._watch))
+        return any(map(self._compiled.finders[query].matches, self._shard.path(document).split(b"\n")))
 
     def _certain(self, query: Term | Within) -> Mask | None:
         """The documents it is true for; None: too many to say in advance."""

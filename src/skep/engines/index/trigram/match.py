@@ -17,14 +17,20 @@ try:
 except ImportError:  # no wheel for this machine: RE2 does it all
     hyperscan = None
 
-#: bytes RE2 reads before compiling for hyperscan (about a millisecond) pays off
-_WORTH = 300_000
+#: seconds RE2 works before compiling for hyperscan, which takes about as long, pays off
+_WORTH = 0.001
+#: bytes after which that is also worth more than folding case and finding
+_WORTH_FOLDED = 1_000_000
+#: what `k` and `s` also match when case is ignored: the Kelvin sign and the long s
+_ALIASES = {b"k": "\u212a".encode(), b"s": "\u017f".encode()}
+#: bytes hyperscan is given at once
+_PIECE = 1 << 16
 #: matches shown on one line
 _MOST_SPANS = 100
 #: bytes RE2 reads between two looks at the clock: doubled while it is quick, so that a hard pattern cannot overstay
 _FIRST_STRIDE, _LAST_STRIDE, _QUICK = 4096, 1 << 22, 0.005
-#: instructions times bytes for one call into RE2, which cannot be interrupted. Of a line that is longer than this allows
-#: (a megabyte for a pattern of ordinary size) only the beginning is matched.
+#: instructions times bytes for one call into RE2, which cannot be interrupted. Of a line that is longer than this
+#: allows (megabytes for a pattern of ordinary size) only the beginning is matched.
 _MOST_STEPS = 100_000_000
 
 Span = tuple[int, int]
@@ -41,6 +47,8 @@ class Finder(Protocol):
         """The matching lines, without their ends. Every line of `text` ends with a newline."""
         ...
 
+    def matches(self, line: bytes) -> bool: ...
+
     def spans(self, line: bytes) -> list[Span]:
         """The matches on one line; the first may be empty, the others are not."""
         ...
@@ -48,9 +56,11 @@ class Finder(Protocol):
 
 def finder(term: Term) -> Finder:
     """BadQuery when the term's pattern is none."""
-    if term.case and not term.regex:
+    if term.regex or "\n" in term.pattern:
+        return Pattern(term)
+    if term.case:
         return Literal(term)
-    return Pattern(term)
+    return Folded(term) if term.pattern.isascii() else Pattern(term)
 
 
 class Literal:
@@ -61,14 +71,10 @@ class Literal:
         self.plan = plan(literal(term.pattern, ignore_case=False))
 
     def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        needle = self._needle
-        if b"\n" in needle:
-            return
-        found = text.find(needle)
-        while 0 <= found < len(text):
-            end = text.find(b"\n", found)
-            yield text.rfind(b"\n", 0, found) + 1, end
-            found = text.find(needle, end + 1)
+        return _lines_with(self._needle, text)
+
+    def matches(self, line: bytes) -> bool:
+        return self._needle in line
 
     def spans(self, line: bytes) -> list[Span]:
         spans: list[Span] = []
@@ -89,7 +95,7 @@ class Pattern:
         self._by_line = False
         self._prefilter: bytes | None = None
         self._scanner: Any = None
-        self._read = 0
+        self._spent = 0.0
         self.plan: Plan | None = None
         try:
             self._understand(term)
@@ -107,14 +113,16 @@ class Pattern:
             self._prefilter = prefilter(node)
 
     def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        self._read += len(text)
         if self._by_line:
             return self._each_line(text, watch)
-        if self._prefilter is not None and self._read > _WORTH:
+        if self._prefilter is not None and self._spent > _WORTH:
             self._compile(self._prefilter)
         if self._scanner is not None:
             return self._scanned(text, watch)
         return self._searched(text, watch)
+
+    def matches(self, line: bytes) -> bool:
+        return self._regex.search(line[: self._reach]) is not None
 
     def spans(self, line: bytes) -> list[Span]:
         spans: list[Span] = []
@@ -136,17 +144,23 @@ class Pattern:
         self._scanner = scanner
 
     def _scanned(self, text: bytes, watch: Watch) -> Iterator[Span]:
+        """In pieces, because hyperscan goes to the end of what it is given, wanted or not."""
         ends: list[int] = []
 
         def note(_id: int, _start: int, end: int, _flags: int, _context: object) -> None:
             ends.append(end - 1)
 
-        self._scanner.scan(text, match_event_handler=note)
-        for end in ends:
-            start = text.rfind(b"\n", 0, end) + 1
-            if self._regex.search(text, start, min(end, start + self._reach)):
-                yield start, end
+        at = 0
+        while at < len(text):
+            stop = text.find(b"\n", min(at + _PIECE, len(text) - 1)) + 1
+            self._scanner.scan(text[at:stop], match_event_handler=note)
+            for end in ends:
+                start = text.rfind(b"\n", 0, at + end) + 1
+                if self._regex.search(text, start, min(at + end, start + self._reach)):
+                    yield start, at + end
+            ends.clear()
             watch()
+            at = stop
 
     def _searched(self, text: bytes, watch: Watch) -> Iterator[Span]:
         at, stride = 0, min(_FIRST_STRIDE, self._reach)
@@ -155,21 +169,49 @@ class Pattern:
             last = max(at, text.rfind(b"\n", at, stop - 1) + 1)
             before = time.monotonic()
             found = self._regex.search(text, at, min(stop, last + self._reach))
-            if time.monotonic() - before < _QUICK:
+            took = time.monotonic() - before
+            self._spent += took
+            if took < _QUICK:
                 stride = min(stride * 2, _LAST_STRIDE, self._reach)
             watch()
-            if found is None or found.start() >= stop:
+            place = stop if found is None else found.start()
+            if place >= stop:
                 at = stop
                 continue
-            end = text.find(b"\n", found.start())
-            yield text.rfind(b"\n", 0, found.start()) + 1, end
+            end = text.find(b"\n", place)
+            yield text.rfind(b"\n", 0, place) + 1, end
             at = end + 1
 
     def _each_line(self, text: bytes, watch: Watch) -> Iterator[Span]:
         start = 0
         while start < len(text):
             end = text.find(b"\n", start)
-            if self._regex.search(text[start : min(end, start + self._reach)]):
+            if self.matches(text[start:end]):
                 yield start, end
             watch()
             start = end + 1
+
+
+class Folded(Pattern):
+    """An ASCII text in any case: folding the text and finding in it beats compiling anything."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__(term)
+        self._needle = encode(term).lower()
+        self._read = 0
+        self._aliases = [alias for letter, alias in _ALIASES.items() if letter in self._needle]
+
+    def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
+        aliased = not text.isascii() and any(alias in text for alias in self._aliases)
+        if aliased or self._read > _WORTH_FOLDED:
+            return super().lines(text, watch)
+        self._read += len(text)
+        return _lines_with(self._needle, text.lower())
+
+
+def _lines_with(needle: bytes, text: bytes) -> Iterator[Span]:
+    found = text.find(needle)
+    while 0 <= found < len(text):
+        end = text.find(b"\n", found)
+        yield text.rfind(b"\n", 0, found) + 1, end
+        found = text.find(needle, end + 1)

@@ -73,9 +73,7 @@ class _Parser:
                 repeatable = False
             elif self._take("("):
                 inner = self._group(flags)
-                if inner is None:
-                    raise NotUnderstood
-                if isinstance(inner, Flags) and self.pattern[self.at - 1] == ")":
+                if self.pattern[self.at - 1] == ")":
                     flags, repeatable = inner, False
                     continue
                 branches[-1].append(self.alternatives(inner, depth + 1))
@@ -120,13 +118,13 @@ class _Parser:
         self._take("?")
         return counts
 
-    def _group(self, flags: Flags) -> Flags | None:
+    def _group(self, flags: Flags) -> Flags:
         """After `(`: the flags that hold inside, or, when `)` was read already, from here on."""
         if not self.pattern.startswith("?", self.at):
             return flags
         found = self._match(_GROUP)
         if not found:
-            return None
+            raise NotUnderstood
         on, _, off = (found["flags"] or "").partition("-")
         if "i" in on + off:
             flags = replace(flags, ignore_case="i" in on)

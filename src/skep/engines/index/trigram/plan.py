@@ -1,6 +1,7 @@
 """What a document must hold for a pattern to match in it: trigrams, combined by All and Some."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ def _exact_repeat(part: Node, low: int, high: int) -> _Texts | None:
     return _united(powers[low:])
 
 
+@lru_cache(4096)
 def _exact_chars(chars: Chars) -> _Texts | None:
     if chars.others is None or chars.ascii.bit_count() > 2 * _MOST_CHARS:
         return None

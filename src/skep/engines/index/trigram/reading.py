@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from itertools import islice
 
+import numpy as np
+
 from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.excerpt import Span, excerpt
 from skep.engines.index.trigram.masks import Masks
@@ -61,8 +63,14 @@ class Reading:
         number, counted = 1, 0
         for span in sorted(set().union(*matching.values())):
             start, end = span
-            number += text.count(b"\n", counted, start)
+            number += _newlines(text, counted, start)
             counted = start
             line = text[start:end]
             found = (self._compiled.finders[term].spans(line) for term, lines in matching.items() if span in lines)
             yield excerpt(number, line, [match for spans in found for match in spans])
+
+
+def _newlines(text: bytes, start: int, end: int) -> int:
+    if end - start < 2000:
+        return text.count(b"\n", start, end)
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8, end - start, start) == 10))  # several times faster

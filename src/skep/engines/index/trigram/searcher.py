@@ -63,7 +63,7 @@ class TrigramSearcher:
             if await self._tables.is_stale(delta, fence):
                 return False
             try:
-                shards = await asyncio.to_thread(self._take, delta)
+                shards = await asyncio.to_thread(folders.move_in, delta.shards, self._folder, delta.number)
             except Damaged as error:
                 log.warning("a delta cannot be adopted", extra={"source": delta.source, "reason": error.message})
                 return False
@@ -85,13 +85,6 @@ class TrigramSearcher:
         if delta.shards:
             return not waiting
         return stands is not None and stands.commit == delta.commit
-
-    def _take(self, delta: Delta) -> list[Shard]:
-        shards = folders.move_in(delta.shards, self._folder)
-        for shard in shards:
-            if shard.manifest.sources != [delta.number]:  # who may see a document follows from this number
-                raise Damaged(f"shard {shard.id} holds documents of other sources than {delta.source}")
-        return shards
 
     async def _bury(self, delta: Delta, added: list[Part]) -> Swap:
         gone = Gone(delta.number, None if delta.base is None else frozenset(delta.gone))
