@@ -2,8 +2,8 @@
 
     python bench/polling/run.py [--count 100] [--rounds 5]
 
-Both sides ask the same server, in turns, in one run. The server is another process, so its work is not counted; the
-children of the client are. `poll_all` is the part to swap for another loop.
+Skep's side is the worker's own poller: pick, look, reschedule, and the schedule written to its file. Both sides ask the
+same server, in turns, in one run. The server is another process, so its work is not counted; the client's children are.
 """
 
 import argparse
@@ -20,15 +20,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import uvloop
 
 from skep.clock import SystemClock
 from skep.config import Settings
+from skep.engines.db.sqlite import open_sqlite
+from skep.link.messages import Hold, Order
 from skep.model.ids import new_id
 from skep.model.source import Held
-from skep.sources.base import Look, Moved, Same
 from skep.sources.git.kind import GitKind
+from skep.worker.poller import Poller
+from skep.worker.store import Store
 
 AT_ONCE = 8
 #: processes of ls-remote a round; its rate does not depend on how many
@@ -51,25 +53,38 @@ def cpu() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-async def poll_all(kind: GitKind, helds: Sequence[Held]) -> list[Look]:
-    """Look at every source, a bounded number at the same time."""
-    looks: list[Look] = []
-    todo = iter(helds)
+class Ahead:
+    """The system's clock, moved on by a day for each turn, so that everything is due again."""
 
-    async def lane() -> None:
-        for held in todo:
-            looks.append(await kind.look(held))
+    def __init__(self) -> None:
+        self._real = SystemClock()
+        self._days = 0
 
-    await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
-    return looks
+    def now(self) -> float:
+        return self._real.now() + 86_400.0 * self._days
+
+    def random(self) -> float:
+        return self._real.random()
+
+    def next_day(self) -> None:
+        self._days += 1
 
 
-async def skep_round(kind: GitKind, helds: Sequence[Held], repeat: int) -> Cost:
+async def settle(poller: Poller, store: Store, count: int) -> None:
+    """Until `count` looks found nothing new and their schedule is written."""
+    while count > 0:
+        await asyncio.sleep(0.01)
+        count -= len(poller.looked())
+    await store.flush()
+
+
+async def skep_round(poller: Poller, store: Store, clock: Ahead, count: int, repeat: int) -> Cost:
     before, start = cpu(), time.perf_counter()
-    looks = [look for _ in range(repeat) for look in await poll_all(kind, helds)]
-    cost = Cost(len(looks), cpu() - before, time.perf_counter() - start)
-    assert all(isinstance(look, Same) for look in looks), "an unchanged repository was not seen as such"
-    return cost
+    for _ in range(repeat):
+        clock.next_day()
+        poller.kick()
+        await settle(poller, store, count)
+    return Cost(count * repeat, cpu() - before, time.perf_counter() - start)
 
 
 def git_round(helds: Sequence[Held], env: dict[str, str]) -> Cost:
@@ -96,17 +111,27 @@ async def measure(folder: Path, count: int, rounds: int, repeat: int, tls: bool)
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
         if tls:
             os.environ["SSL_CERT_FILE"] = env["GIT_SSL_CAINFO"] = str(folder / "forge.pem")
-        kind = GitKind(Settings(allow_networks=("127.0.0.0/8",)), folder, SystemClock())
+        clock = Ahead()
+        settings = Settings(allow_networks=("127.0.0.0/8",), host_rate=1e6, host_concurrency=AT_ONCE)
+        kind = GitKind(settings, folder, clock)
+        db = await open_sqlite("sqlite:worker.db", data=folder, durability="full")
+        store = Store(db, clock)
+        await store.start()
         helds = [Held(new_id("src", time.time()), n, "git", f"{base}org/r{n}", 1) for n in range(count)]
-        first = {held.source: await kind.look(held) for held in helds}
-        seen = {source: look.seen for source, look in first.items() if isinstance(look, Moved)}
-        assert len(seen) == count, first
-        helds = [msgspec.structs.replace(held, seen=seen[held.source]) for held in helds]
+        await store.obey([Order(n, Hold(held)) for n, held in enumerate(helds)])
+        poller = Poller(store, {"git": kind}, settings, clock)
+        await poller.load()
+        running = asyncio.create_task(poller.run())
+        while len(await store.outcomes(0, count)) < count:  # all are cloned
+            await asyncio.sleep(0.1)
         ours, theirs = [], []
         for _ in range(rounds):
-            ours.append(await skep_round(kind, helds, repeat))
+            ours.append(await skep_round(poller, store, clock, count, repeat))
             theirs.append(git_round(helds, env))
+        running.cancel()
+        await asyncio.wait([running])
         await kind.close()
+        await db.close()
     report("TLS" if tls else "HTTP", ours, theirs)
 
 

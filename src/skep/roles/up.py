@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -41,8 +42,17 @@ def main(settings: Settings, add: Sequence[str] = ()) -> None:
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
     settings = msgspec.structs.replace(settings, data=str(data))
+    _raise_file_limit()
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_up(settings, listener, add))
+
+
+def _raise_file_limit() -> None:
+    """Each index shard keeps two files open, each connection one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bound(settings: Settings) -> socket.socket:

@@ -2,9 +2,9 @@
 
 import msgspec
 import numpy as np
-import re2
 
 from skep.engines.index.base import Visible
+from skep.engines.index.dialect import compile_term
 from skep.model.caller import Caller
 from skep.model.search import And, Not, Or, Query, Term, Within
 from skep.sources.views import Named
@@ -31,6 +31,5 @@ class Catalogue(msgspec.Struct, frozen=True):
                 return query
 
     def _named(self, term: Term) -> list[int]:
-        pattern = term.pattern if term.regex else re2.escape(term.pattern)
-        search = re2.compile(pattern if term.case else f"(?i){pattern}").search
-        return [number for number, source in self.sources.items() if search(source.name)]
+        search = compile_term(term).search
+        return [number for number, source in self.sources.items() if search(source.name.encode())]
