@@ -1,10 +1,11 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from skep.engines.db.base import Database
 from skep.engines.open import find
+from skep.testing.nats import NatsServer, running_nats
 from skep.testing.postgres import fresh_database
 
 
@@ -20,3 +21,16 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
         opened = await find("db", url)(url, data=tmp_path, durability="full")
         yield opened
         await opened.close()
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with running_nats(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture
+async def nats(nats_server: NatsServer) -> AsyncIterator[NatsServer]:
+    """The server of this session, without the streams of other tests."""
+    yield nats_server
+    await nats_server.empty()

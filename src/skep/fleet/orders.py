@@ -37,6 +37,11 @@ def channel(member: str) -> str:
     return f"orders:{member}"
 
 
+async def lock(tx: Tx) -> None:
+    """Who joins and what is added at the same moment must see each other, or a source would stay without a holder."""
+    await tx.rows("SELECT n FROM order_count WHERE id = 0 FOR UPDATE")
+
+
 async def order(tx: Tx, member: str, kind: OrderKind, source: str) -> None:
     """A repeated request gets a new number, so that a Done still on its way cannot swallow it."""
     rows = await tx.rows("UPDATE order_count SET n = n + 1 WHERE id = 0 RETURNING n")

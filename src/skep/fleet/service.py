@@ -48,6 +48,7 @@ class Fleet:
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
+            await orders.lock(tx)
             await tx.rows(
                 "INSERT INTO member (id, role, state, status, boot, joined_at, last_alive) "
                 "VALUES (:id, :role, 'alive', 'attached', :boot, :now, :now) ON CONFLICT (id) DO UPDATE "
@@ -87,6 +88,7 @@ class Fleet:
 
     async def assign(self, tx: Tx, source: str) -> None:
         """Give a new source to the worker seen last; without one it waits."""
+        await orders.lock(tx)
         rows = await tx.rows("SELECT id FROM member WHERE role = 'worker' ORDER BY last_alive DESC LIMIT 1")
         member = rows[0]["id"] if rows else None
         await tx.rows("INSERT INTO holding (source, member) VALUES (:source, :member)", source=source, member=member)

@@ -82,6 +82,10 @@ class LinkClient:
                 raise
             except (SkepError, grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
                 reason = _reason(error)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # a task group that fails while it is cancelled tells only of the failure
+                raise asyncio.CancelledError
             failures = 0 if self.attached else failures + 1
             self.attached = False
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 20)) * (0.5 + self._clock.random())

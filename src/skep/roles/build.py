@@ -39,6 +39,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
         stack.push_async_callback(db.close)
         log = await find("log", settings.log)(settings.log, db=db)
+        stack.push_async_callback(log.close)
         searcher = await find("index", settings.index)(settings.index, data=data, db=db)
         stack.push_async_callback(searcher.close)
 

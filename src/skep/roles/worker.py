@@ -1,7 +1,7 @@
 """The worker role: mirrors and indexes what it holds, and speaks only the link."""
 
 import asyncio
-import contextlib
+import logging
 import os
 import signal
 import sys
@@ -11,18 +11,29 @@ import msgspec
 import uvloop
 
 from skep.clock import SystemClock
+from skep.errors import SkepError
 from skep.roles.child import Start
+from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
 from skep.sources.git.kind import GitKind
 from skep.worker.service import Worker
+
+log = logging.getLogger("skep.worker")
+_STOP_SECONDS = 8.0
 
 
 def main() -> None:
     """As a child of `skep up`: settings from the first line of stdin, until stdin ends."""
     start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
     set_up_logs(start.settings.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(start))
+    try:
+        # the worker of a server that was killed may still be on its way out
+        folder = locked(Path(start.settings.data) / "worker")
+        with folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_work(start))
+    except SkepError as error:
+        log.error("the worker cannot run", extra={"reason": error.message, "hint": error.hint})
+        sys.exit(1)
 
 
 async def _work(start: Start) -> None:
@@ -40,8 +51,13 @@ async def _work(start: Start) -> None:
     loop.remove_reader(sys.stdin.fileno())
     stopping.cancel()
     running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    await asyncio.wait([running], timeout=_STOP_SECONDS)
+    if not running.done():
+        # whatever it waits for, nothing is lost: a kill would be as good
+        log.error("the worker does not stop, ending it")
+        os._exit(1)
+    if not running.cancelled() and (error := running.exception()) is not None:
+        raise error
 
 
 def _at_end(stop: asyncio.Event) -> None:

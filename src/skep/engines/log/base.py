@@ -38,6 +38,8 @@ class Log(Protocol):
 
     def listen(self, part: Part) -> AbstractAsyncContextManager[Bell]: ...
 
+    async def close(self) -> None: ...
+
 
 class TxLog(Log, Protocol):
     """A log that lives in the database, so that an append can be part of a larger transaction."""

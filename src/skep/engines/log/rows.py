@@ -108,6 +108,9 @@ class RowsLog:
     def listen(self, part: Part) -> AbstractAsyncContextManager[Bell]:
         return self._db.listen(_channel(part))
 
+    async def close(self) -> None:
+        """Nothing: the database belongs to who opened it."""
+
     async def _number(self, part: Part) -> int | None:
         """Numbers never change, so a committed one is remembered."""
         if part not in self._numbers:
@@ -185,12 +188,16 @@ async def _known(tx: Tx, number: int, ids: Sequence[str]) -> dict[str, int]:
 
 
 def _row(number: int, offset: int, draft: Draft, now: float) -> dict[str, Value]:
+    try:
+        headers = msgspec.json.encode(draft.headers).decode() if draft.headers else ""
+    except UnicodeEncodeError as error:
+        raise BadInput("a header holds half of a character", hint="send headers as proper Unicode") from error
     return {
         "key": number << BITS | offset,
         "number": number,
         "id": draft.id,
         "pkey": draft.key,
-        "headers": msgspec.json.encode(draft.headers).decode() if draft.headers else "",
+        "headers": headers,
         "body": draft.body,
         "at": now,
     }

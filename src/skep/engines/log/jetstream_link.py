@@ -1,0 +1,203 @@
+"""The connection to NATS: made again whenever it is gone, with errors for people that never hold a password."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error, NoServersError, StaleConnectionError
+
+from skep.engines.log.jetstream_address import Address
+from skep.engines.log.jetstream_answers import Answers
+from skep.engines.log.jetstream_wire import Answer, Fault, Packed
+from skep.errors import Conflict, NoSpace, NotFound, SkepError, TooLarge, Unavailable
+
+T = TypeVar("T")
+#: the server's numbers for: account, server, memory and storage limits
+_NO_SPACE = {10002, 10023, 10028, 10047}
+_NO_SPACE_WORDS = ("no space left", "maximum bytes", "maximum messages", "insufficient")
+_TOO_LARGE = 10054
+_NOT_ENABLED = {10039, 10076}
+#: a stream of that name exists and somebody gave it other settings
+CONFIGURED_OTHERWISE = 10058
+#: seconds between attempts to connect, and between signs of life
+_PAUSE, _PING = 0.2, 10
+
+
+class Link:
+    """One client for all, and another one when it is gone.
+
+    A client does not come back by itself: it would send what its callers were already told has failed.
+    """
+
+    def __init__(
+        self,
+        to: Address,
+        patience: float,
+        *,
+        begin: Callable[[Client], Awaitable[None]],
+        back: Callable[[], None],
+    ) -> None:
+        """`begin` subscribes with a new client; `back` is called when there is one after another was lost."""
+        self.to = to
+        self.patience = patience
+        #: how often the server was lost, and with it what it knew of us
+        self.turn = 0
+        self._begin, self._back = begin, back
+        self._answers = Answers()
+        self._client: Client | None = None
+        self._closed = False
+        self._connecting = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        #: the server's own last words, and how the connection failed
+        self._refused = self._broken = ""
+
+    async def start(self) -> None:
+        await self.client()
+        self._keeper = asyncio.create_task(self._keep(), name="keeps the connection to NATS")
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        async with self._connecting:
+            self._closed = True
+            if self._client is not None:
+                await self._client.close()
+
+    async def client(self) -> Client:
+        """One that is connected; waited for as long as patience lasts."""
+        if self._client is not None and self._client.is_connected:
+            return self._client
+        try:
+            async with asyncio.timeout(self.patience), self._connecting:
+                if self._closed:
+                    raise Unavailable("the log is closed")
+                while self._client is None or not self._client.is_connected:
+                    self._client = await self._connected()
+                return self._client
+        except TimeoutError:
+            raise self.away() from None
+
+    async def request(self, verb: str, body: object, answer: type[T]) -> T:
+        """One call of JetStream's interface; all that we make do no harm when they are made twice."""
+        turn, asked = self.turn, (msgspec.json.encode(body), None)
+        [msg] = await self.ask(f"$JS.API.{verb}", [asked])
+        if msg is None and turn != self.turn:  # the connection broke on the way
+            [msg] = await self.ask(f"$JS.API.{verb}", [asked])
+        if msg is None:
+            raise self.away()
+        if not msg.data:  # nobody is there who would answer
+            raise self.without_jetstream()
+        fault = msgspec.json.decode(msg.data, type=Answer).error
+        if fault is not None:
+            raise self.meaning(fault)
+        return msgspec.json.decode(msg.data, type=answer)
+
+    async def ask(
+        self, subject: str, messages: Sequence[Packed], then: Callable[[], None] = lambda: None
+    ) -> list[Msg | None]:
+        """Publishes all in order and returns the answers; None where there was none within our patience.
+
+        `then` is called for each when it is settled, also when nobody waits for it any more.
+        """
+        client, turn = await self.client(), self.turn
+        asked: list[asyncio.Future[Msg | None]] = []
+        with contextlib.suppress(Error, OSError):
+            for body, headers in messages:
+                asked.append(await self._answers.ask(client, subject, body, headers))
+                asked[-1].add_done_callback(lambda _: then())
+                if turn != self.turn:
+                    break  # the rest would be stored after a gap
+        awaited = set(asked)
+        while awaited:
+            done, awaited = await asyncio.wait(awaited, timeout=self.patience)
+            if not done:
+                self._answers.forget(awaited)
+        return [future.result() for future in asked] + [None] * (len(messages) - len(asked))
+
+    def away(self) -> Unavailable:
+        if self._client is not None and self._client.is_connected and not self._refused:
+            return Unavailable(
+                f"JetStream at {self.to} does not answer",
+                hint="look at the log of nats-server; after its disk was full it is silent until it is restarted",
+            )
+        why = self._refused or self._broken or "no connection"
+        return Unavailable(f"NATS does not answer: {why}", hint=f"is it running at {self.to}, and reachable from here?")
+
+    def without_jetstream(self) -> Unavailable:
+        return Unavailable(
+            f"NATS at {self.to} answers without JetStream",
+            hint="start nats-server with -js; it also stops JetStream when its disk was full, until it is restarted",
+        )
+
+    def meaning(self, fault: Fault) -> SkepError:
+        text = f"NATS at {self.to} refused: {fault.description}"
+        if fault.err_code in _NO_SPACE or any(words in fault.description for words in _NO_SPACE_WORDS):
+            return NoSpace(text, hint="give JetStream more room, or trim topics")
+        if fault.err_code == _TOO_LARGE:
+            return TooLarge(text)
+        if fault.code == 404:
+            return NotFound(text)
+        if fault.err_code == CONFIGURED_OTHERWISE:
+            return Conflict(text)
+        if fault.err_code in _NOT_ENABLED:
+            return self.without_jetstream()
+        return Unavailable(text, hint="look at the log of nats-server") if fault.code == 503 else SkepError(text)
+
+    async def _keep(self) -> None:
+        """Whoever only listens asks for nothing: so it is asked here."""
+        while True:
+            await self._lost.wait()
+            with contextlib.suppress(Unavailable):
+                await self.client()
+                self._lost.clear()
+
+    async def _connected(self) -> Client | None:
+        client = Client()
+        try:
+            await client.connect(
+                [f"nats://{host}" for host in self.to.hosts],
+                user=self.to.user if self.to.password is not None else None,
+                password=self.to.password,
+                token=self.to.user if self.to.password is None else None,
+                name="skep",
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=_PAUSE,  # type: ignore[arg-type]  # fractions work
+                ping_interval=_PING,
+                error_cb=self._noted,
+                closed_cb=self._ended,
+            )
+            await self._answers.begin(client)
+            await self._begin(client)
+            await client.flush()
+        except (Error, OSError) as error:
+            await self._noted(error)
+            await client.close()
+            await asyncio.sleep(_PAUSE)
+            return None
+        except BaseException:
+            await client.close()
+            raise
+        self._refused = self._broken = ""
+        if self.turn:
+            self._back()
+        return client
+
+    async def _noted(self, error: Exception) -> None:
+        said = str(error).removeprefix("nats: ") or type(error).__name__
+        if isinstance(error, (OSError, StaleConnectionError)):
+            self._broken = said
+        elif not isinstance(error, NoServersError):
+            self._refused = said
+
+    async def _ended(self) -> None:
+        self.turn += 1
+        self._answers.lose()
+        self._lost.set()
