@@ -82,10 +82,6 @@ class LinkClient:
                 raise
             except (SkepError, grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
                 reason = _reason(error)
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # a task group that fails while it is cancelled tells only of the failure
-                raise asyncio.CancelledError
             failures = 0 if self.attached else failures + 1
             self.attached = False
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 20)) * (0.5 + self._clock.random())
@@ -140,12 +136,15 @@ class _Attached:
         self._done: dict[int, Order] = {}
 
     async def run(self) -> None:
+        """Until one part fails. No task group: one that fails while it is cancelled forgets that it was cancelled."""
+        parts = [asyncio.create_task(part) for part in (self._read(), self._obey(), self._beat(), self._send())]
         try:
-            async with asyncio.TaskGroup() as group:
-                for part in (self._read(), self._obey(), self._beat(), self._send()):
-                    group.create_task(part)
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+        done.pop().result()
 
     async def _read(self) -> None:
         while frame := await self._wire.read():
