@@ -78,7 +78,7 @@ ERRORS = [
     ("or", 1, "beside `or`", "quotes"),
     ("a or", 3, "beside `or`", "quotes"),
     ("a or or b", 3, "beside `or`", "quotes"),
-    ("x /a(/", 4, "missing )", "\\("),
+    ("x /a(/", 5, "missing )", "\\("),
     ("x /ab[c/", 6, "missing ]", "\\["),
     ("/a**/", 3, "bad repetition", "repetition"),
     ("/ab*|+/", 6, "no argument", "backslash"),

@@ -64,5 +64,25 @@ def _bad(term: Term, said: bytes | str) -> BadQuery:
     piece = piece.removeprefix(_PREFIX.decode())
     text = f"{reason}: {piece}" if piece else reason
     found = term.pattern.rfind(piece) if reason == "trailing \\" else term.pattern.find(piece)
+    if reason == "missing )":
+        found = _unclosed(term.pattern)
     hint = next((hint for start, hint in _HINTS if text.startswith(start)), "see the RE2 syntax for what is possible")
     return BadQuery(f"invalid regular expression: {text}", hint=hint, column=term.column + max(found, 0))
+
+
+def _unclosed(pattern: str) -> int:
+    """Where the first group begins that nothing closes."""
+    opened: list[int] = []
+    in_class = escaped = False
+    for at, char in enumerate(pattern):
+        if escaped or char == "\\":
+            escaped = not escaped
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        elif char == "(":
+            opened.append(at)
+        elif char == ")" and opened:
+            opened.pop()
+    return opened[0] if opened else 0
