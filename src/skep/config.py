@@ -63,6 +63,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index_max_file: Annotated[int, _positive("larger files are found by name only")] = 2_000_000
     search_seconds: Annotated[Seconds, _positive("longest time for one search; then what was found is given")] = 10.0
 
+    message_limit: Annotated[int, _positive("bytes one message of a topic may have")] = 1_000_000
+    member_seconds: Annotated[Seconds, _positive("a member of a group that is silent for so long is out")] = 30.0
+    open_topics: Annotated[
+        bool, _about("the routes /topics, /producer, /consumer and /size need no token, for old scripts")
+    ] = False
+
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 

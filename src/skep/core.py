@@ -7,6 +7,8 @@ from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.service import Sources
 from skep.status import StatusView
+from skep.topics.groups import Groups
+from skep.topics.queue import Queue
 from skep.topics.service import Topics
 
 
@@ -14,6 +16,8 @@ class Core(msgspec.Struct, frozen=True):
     access: Access
     sources: Sources
     topics: Topics
+    groups: Groups
+    queue: Queue
     search: Search
     gather: Gather
     status: StatusView

@@ -196,7 +196,7 @@ def test_status_tokens_and_topics(home: FakeSkep, capsys: Output) -> None:
     home.on("GET", "/api/v1/tokens", 200, Page([info]))
     home.on("DELETE", "/api/v1/tokens/abc", 204)
     message = {"offset": 4, "at": 1.0, "id": "i", "key": "k", "headers": {}, "body": {"a": 1}}
-    home.on("GET", "/api/v1/topics/skep.changes/messages", 200, {"messages": [message]})
+    home.on("GET", "/api/v1/topics/skep.changes/messages", 200, {"messages": [message], "first": 0, "next": 5})
     assert main(["status"]) == exits.OK
     assert "sources    2 (2 current)" in capsys.readouterr().out
     assert main(["token", "create", "ci", "--scope", "read", "--expires", "30d"]) == exits.OK

@@ -25,12 +25,12 @@ class Door:
 
     def __init__(self, core: Core, app: Any) -> None:
         self.core = core
-        self._app = app
+        self.app = app
 
     def client(self, token: str = "", **headers: str) -> httpx.AsyncClient:
         if token:
             headers["authorization"] = f"Bearer {token}"
-        return httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url=HOME, headers=headers)
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=HOME, headers=headers)
 
     async def token(self, *scopes: Scope) -> str:
         return (await self.core.access.create(SYSTEM, "tester", scopes)).token
@@ -55,6 +55,14 @@ def open_door(tmp_path: Path) -> OpenDoor:
 async def door(open_door: OpenDoor) -> AsyncIterator[Door]:
     async with open_door() as opened:
         yield opened
+
+
+@pytest.fixture
+async def writer(door: Door) -> AsyncIterator[httpx.AsyncClient]:
+    """Somebody who may publish, and a topic `news` to publish on."""
+    async with door.client(await door.token("read", "write")) as client:
+        assert (await client.post("/api/v1/topics", json={"name": "news"})).status_code == 201
+        yield client
 
 
 @pytest.fixture(scope="session")

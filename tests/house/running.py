@@ -20,17 +20,18 @@ _START_SECONDS = 60.0
 class RunningSkep:
     """Started on a free port; `kill` is kill -9, `stop` is SIGTERM."""
 
-    def __init__(self, data: Path, *, before: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, data: Path, *, before: Sequence[str] = (), listen: str = "127.0.0.1:0", **settings: Any) -> None:
         self.data = data
         self.log: list[str] = []
         self.settings = {"allow_networks": ["127.0.0.0/8"], "beat_every": 1.0, **settings}
         self._before = list(before)
+        self._listen = listen
         self.start()
 
     def start(self) -> None:
         self._up = threading.Event()
         self.process = subprocess.Popen(
-            [*self._before, *SKEP, "up", "--data", str(self.data), "--listen", "127.0.0.1:0"],
+            [*self._before, *SKEP, "up", "--data", str(self.data), "--listen", self._listen],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(self.settings) | {"XDG_STATE_HOME": str(self.data.parent / "state")},

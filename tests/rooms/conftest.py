@@ -22,7 +22,7 @@ async def house(database: Database, tmp_path: Path) -> House:
     log = await open_rows("db:", db=database)
     access = Access(database, clock, tmp_path, open_read=True)
     fleet = Fleet(database, clock, token=WORKER_TOKEN, beat_every=5.0)
-    topics = Topics(database, log)
+    topics = Topics(database, log, clock, 1_000_000)
     sources = Sources(database, clock, fleet, {"git": GitAddresses(Settings())})
     for room in (access, fleet, topics, sources):
         await room.start()

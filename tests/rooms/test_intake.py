@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from skep.link.messages import Looked
 from skep.model.caller import SYSTEM
 from skep.model.ids import batch_id
-from skep.model.source import Failure, Move, Source, diff
+from skep.model.source import Failure, FailureClass, Move, Source, diff
 from skep.model.topic import Part
 from skep.sources.intake import Accepted, Stale
-from skep.topics.service import CHANGES
+from skep.topics.service import CHANGES, FAILURES, INDEXED
 from tests.rooms.house import House
 
 Versions = dict[str, str]
@@ -38,8 +38,8 @@ class Holder:
         return verdict
 
 
-async def told(house: House) -> list[dict[str, object]]:
-    messages = await house.log.read(Part(CHANGES), 0, 1000)
+async def told(house: House, topic: str = CHANGES) -> list[dict[str, object]]:
+    messages = await house.log.read(Part(topic), 0, 1000)
     return [msgspec.json.decode(message.body) for message in messages]
 
 
@@ -93,6 +93,22 @@ async def test_failures_show_and_recovery_clears_them(house: House) -> None:
     await Holder(house, source).report({"refs/heads/main": "a"})
     healed = await house.sources.show(SYSTEM, source.id)
     assert (healed.state, healed.failure, healed.failures) == ("current", None, 0)
+
+
+async def test_failures_and_recoveries_are_told_once_each(house: House) -> None:
+    source = await new_source(house)
+    reports: list[tuple[FailureClass, float]] = [("auth", 1.0), ("auth", 2.0), ("network", 3.0), ("network", 3.0)]
+    for kind, at in reports:
+        await house.intake.failed(Looked(source.id, 1, at, at + 600), Failure(kind, "no"), 1)
+    await Holder(house, source).report({"refs/heads/main": "a"}, repeat=2)
+    assert [event["kind"] for event in await told(house, FAILURES)] == ["auth", "network", None]
+
+
+async def test_a_new_searchable_commit_is_told_once(house: House) -> None:
+    source = await new_source(house)
+    for commit in ("a", "a", "b", "a"):
+        await house.intake.indexed(source.id, commit, house.clock.now())
+    assert [event["commit"] for event in await told(house, INDEXED)] == ["a", "b", "a"]
 
 
 async def test_waiting_ends_when_the_newest_commit_is_searchable(house: House) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import get_args
 
@@ -23,6 +24,9 @@ from skep.model.caller import Caller, Scope
 
 TICKET_SECONDS = 600.0
 SESSION_SECONDS = 30 * 86_400.0
+#: so long is a token not looked up again; in other processes a revoked one lives on for as long
+REMEMBER_SECONDS = 2.0
+_REMEMBER_MOST = 1000
 _STEPS = [
     """
     CREATE TABLE token (
@@ -44,6 +48,9 @@ class Access:
         self._file = data / "admin.token"
         anonymous: frozenset[Scope] = frozenset({"read"}) if open_read else frozenset()
         self._anonymous = Caller("anonymous", anonymous, known=False)
+        #: hash of a token -> who it stands for, and until when that is believed
+        self._seen: dict[str, tuple[Caller, float]] = {}
+        self._forgotten = 0
 
     async def start(self) -> None:
         await self._db.migrate("access", _STEPS)
@@ -68,10 +75,24 @@ class Access:
     async def caller(self, token: str | None) -> Caller:
         if token is None:
             return self._anonymous
-        rows = await self._db.read("SELECT * FROM token WHERE hash = :hash", hash=_hash(token))
-        if not rows or _expired(rows[0], self._clock.now()):
+        hash, now = _hash(token), self._clock.now()
+        known, until = self._seen.get(hash, (None, 0.0))
+        if known is not None and now < until:
+            return known
+        forgotten = self._forgotten
+        rows = await self._db.read("SELECT * FROM token WHERE hash = :hash", hash=hash)
+        if not rows or _expired(rows[0], now):
             raise NeedsToken("this token is not known or has expired", hint="make one with `skep token create`")
-        return Caller(rows[0]["subject"], frozenset(json.loads(rows[0]["scopes"])))
+        caller = Caller(rows[0]["subject"], frozenset(json.loads(rows[0]["scopes"])))
+        if forgotten == self._forgotten:  # else what was read may be older than a revocation
+            if len(self._seen) >= _REMEMBER_MOST:
+                self._seen.clear()
+            self._seen[hash] = caller, min(now + REMEMBER_SECONDS, rows[0]["expires_at"] or inf)
+        return caller
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._forgotten += 1
 
     async def create(
         self, caller: Caller, subject: str, scopes: Sequence[Scope], expires_in: float | None = None
@@ -107,7 +128,9 @@ class Access:
                 await note(tx, self._clock.now(), caller, "token.revoke", rows[0]["subject"])
             return bool(rows)
 
-        if not await self._db.write(work):
+        found = await self._db.write(work)
+        self._forget()
+        if not found:
             raise NotFound(f"there is no token {id!r}", hint="`skep token list` shows the ids")
 
     async def login_ticket(self, caller: Caller) -> str:
@@ -153,6 +176,7 @@ class Access:
             await tx.rows("DELETE FROM token WHERE hash = :hash AND session = 1", hash=_hash(token))
 
         await self._db.write(work)
+        self._forget()
 
     async def _store(
         self,

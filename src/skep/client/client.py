@@ -3,31 +3,19 @@
 `ref` is an id, a name such as github.com/org/repo, or any spelling of the URL.
 """
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
-from skep.client.transport import Query, Transport
+from skep.client.topics import Topics
+from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
 from skep.config import is_loopback
-from skep.model.answers import (
-    Added,
-    FileView,
-    Messages,
-    NewToken,
-    Page,
-    SearchAnswer,
-    Status,
-    TokenInfo,
-    TopicMessage,
-    Tree,
-    Waited,
-)
+from skep.model.answers import Added, FileView, NewToken, Page, SearchAnswer, Status, TokenInfo, Tree, Waited
 from skep.model.caller import Scope, Visibility
 from skep.model.source import Change, Source
-
-API = "/api/v1"
 
 
 class Client:
@@ -38,20 +26,30 @@ class Client:
         self.url = parts.geturl()
         #: the server runs on this machine, and its clock is ours
         self.local = is_loopback(parts.hostname or "")
-        self._transport = Transport(parts, find_token(token, parts, os.environ), timeout)
-        self.sources = Sources(self._transport)
-        self.tokens = Tokens(self._transport)
-        self.topics = Topics(self._transport)
+        self._open(Transport(parts, find_token(token, parts, os.environ), timeout))
+
+    def _open(self, transport: Transport) -> None:
+        #: for requests that have no verb of their own
+        self.transport = transport
+        self.sources = Sources(self.transport)
+        self.tokens = Tokens(self.transport)
+        self.topics = Topics(self.transport)
+
+    def twin(self) -> "Client":
+        """To the same server with the same token, with connections of its own: closing one leaves the other open."""
+        twin = copy.copy(self)
+        twin._open(self.transport.twin())
+        return twin
 
     def search(self, text: str, lines: int = 50, seconds: float | None = None) -> SearchAnswer:
         query: Query = {"q": text, "lines": lines, "seconds": seconds}
-        return self._transport.call("GET", f"{API}/search", SearchAnswer, query=query)
+        return self.transport.call("GET", f"{API}/search", SearchAnswer, query=query)
 
     def status(self) -> Status:
-        return self._transport.call("GET", f"{API}/status", Status)
+        return self.transport.call("GET", f"{API}/status", Status)
 
     def close(self) -> None:
-        self._transport.close()
+        self.transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +70,7 @@ class Sources:
 
     def list(self, *, state: str | None = None, limit: int = 100) -> Iterator[Source]:
         """All of them; `limit` is the size of the pages they come in."""
-        return _pages(self._transport, f"{API}/sources", Page[Source], limit, state=state)
+        return pages(self._transport, f"{API}/sources", Page[Source], limit, state=state)
 
     def show(self, ref: str) -> Source:
         if ref.startswith("src_"):
@@ -105,7 +103,7 @@ class Sources:
 
     def changes(self, ref: str, *, limit: int = 100) -> Iterator[Change]:
         """Newest first, all of them, in pages of `limit`."""
-        return _pages(self._transport, self._of(ref) + "/changes", Page[Change], limit)
+        return pages(self._transport, self._of(ref) + "/changes", Page[Change], limit)
 
     def tree(self, ref: str, path: str = "", rev: str = "") -> Tree:
         return self._transport.call("GET", self._of(ref) + "/tree", Tree, query={"path": path, "rev": rev})
@@ -128,33 +126,11 @@ class Tokens:
         return self._transport.call("POST", f"{API}/tokens", NewToken, body=body)
 
     def list(self, *, limit: int = 100) -> Iterator[TokenInfo]:
-        return _pages(self._transport, f"{API}/tokens", Page[TokenInfo], limit)
+        return pages(self._transport, f"{API}/tokens", Page[TokenInfo], limit)
 
     def revoke(self, id: str) -> None:
         self._transport.call("DELETE", f"{API}/tokens/{quote(id, safe='')}", type(None))
 
 
-class Topics:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def read(self, topic: str, offset: int = 0, limit: int = 100) -> list[TopicMessage]:
-        path = f"{API}/topics/{quote(topic, safe='')}/messages"
-        query = {"offset": offset, "limit": limit}
-        return self._transport.call("GET", path, Messages, query=query).messages
-
-
 def _path(id: str) -> str:
     return f"{API}/sources/{quote(id, safe='')}"
-
-
-def _pages(
-    transport: Transport, path: str, kind: type[Page[Any]], limit: int, *, state: str | None = None
-) -> Iterator[Any]:
-    page = ""
-    while True:
-        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, "state": state})
-        yield from answer.items
-        page = answer.next_page
-        if not page:
-            return

@@ -1,16 +1,19 @@
 """One request, one answer, over kept-alive connections; the API's errors come out as the classes they were."""
 
+import contextlib
 import http.client
-from collections.abc import Mapping
-from typing import TypeVar
+import socket
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlencode
 
 import msgspec
 
 from skep.client.whereabouts import port_of
 from skep.errors import NeedsToken, SkepError, Unavailable
-from skep.model.answers import ErrorAnswer
+from skep.model.answers import ErrorAnswer, Page
 
+API = "/api/v1"
 T = TypeVar("T")
 Query = Mapping[str, str | int | float | None]
 #: what ends a connection that the server closed while it lay in the pool
@@ -25,6 +28,12 @@ class Transport:
         self._token = token
         self._timeout = timeout
         self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+        self._closed = False
+
+    def twin(self) -> "Transport":
+        """To the same server, with connections of its own."""
+        return Transport(self._url, self._token, self._timeout)
 
     def call(
         self,
@@ -35,30 +44,81 @@ class Transport:
         query: Query | None = None,
         body: object = None,
         timeout: float | None = None,
+        repeatable: bool = False,
     ) -> T:
-        asked = urlencode([(key, value) for key, value in (query or {}).items() if value is not None])
-        target = self._url.path.rstrip("/") + path + ("?" + asked if asked else "")
-        content = None if body is None else msgspec.json.encode(body)
-        status, data = self._exchange(method, target, content, timeout or self._timeout)
+        """`repeatable`: doing it twice is the same as once."""
+        status, data = self.exchange(method, path, query=query, body=body, timeout=timeout, repeatable=repeatable)
         if status >= 300:
-            raise _error(status, data, self._url.geturl())
+            raise self.error(status, data)
         if answer is type(None):
             return None
+        return self.decoded(data, answer)
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        timeout: float | None = None,
+        repeatable: bool = False,
+    ) -> tuple[int, bytes]:
+        """Status and content, whatever they are."""
+        content = None if body is None else msgspec.json.encode(body)
+        reuse = repeatable or method != "POST"
+        with self._explained(timeout or self._timeout) as seconds:
+            return self._exchange(method, self._target(path, query), content, seconds, reuse)
+
+    def decoded(self, data: bytes, answer: type[T]) -> T:
         try:
             return msgspec.json.decode(data, type=answer)
         except msgspec.MsgspecError as error:
             raise _foreign(self._url.geturl(), str(error)) from error
 
-    def _exchange(self, method: str, target: str, content: bytes | None, timeout: float) -> tuple[int, bytes]:
-        """A POST never goes out on a used connection: were that one dead, nobody could tell whether it was done."""
-        if self._idle and method != "POST":
-            connection = self._idle.pop()
+    def error(self, status: int, data: bytes) -> SkepError:
+        return _error(status, data, self._url.geturl())
+
+    def lines(
+        self, path: str, *, query: Query, headers: Mapping[str, str], timeout: float
+    ) -> Generator[str, None, None]:
+        """An empty line once the answer has begun, then its lines as they come, until the server ends it."""
+        connection = self._connect()
+        self._busy.add(connection)
+        with self._explained(timeout), contextlib.closing(connection):
             try:
-                return self._ask(connection, method, target, content, timeout)
-            except _STALE:
-                pass
+                connection.timeout = timeout
+                connection.request("GET", self._target(path, query), headers={**self._headers(), **headers})
+                response = connection.getresponse()
+                if response.status >= 300:
+                    raise self.error(response.status, response.read())
+                yield ""
+                for line in response:
+                    yield line.decode("utf-8", "replace").rstrip("\r\n")
+            finally:
+                self._busy.discard(connection)
+
+    def _target(self, path: str, query: Query | None) -> str:
+        asked = urlencode([(key, value) for key, value in (query or {}).items() if value is not None])
+        return self._url.path.rstrip("/") + path + ("?" + asked if asked else "")
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def _exchange(
+        self, method: str, target: str, content: bytes | None, timeout: float, reuse: bool
+    ) -> tuple[int, bytes]:
+        """What must not be done twice never goes out on a used connection: were that one dead, nobody could tell
+        whether it was done."""
+        if reuse and (idle := self._from_pool()):
+            with contextlib.suppress(*_STALE):
+                return self._ask(idle, method, target, content, timeout)
+        return self._ask(self._connect(), method, target, content, timeout)
+
+    @contextlib.contextmanager
+    def _explained(self, timeout: float) -> Iterator[float]:
         try:
-            return self._ask(self._connect(), method, target, content, timeout)
+            yield timeout
         except TimeoutError as error:
             raise Unavailable(f"{self._url.geturl()} did not answer in {timeout:g} s", hint="try again") from error
         except OSError as error:
@@ -68,6 +128,8 @@ class Transport:
             raise _foreign(self._url.geturl(), repr(error)) from error
 
     def _connect(self) -> http.client.HTTPConnection:
+        if self._closed:
+            raise ConnectionAbortedError("this client was closed")
         secure = self._url.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         return kind(self._url.hostname or "", port_of(self._url))
@@ -75,11 +137,10 @@ class Transport:
     def _ask(
         self, connection: http.client.HTTPConnection, method: str, target: str, content: bytes | None, timeout: float
     ) -> tuple[int, bytes]:
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", **self._headers()}
         if content is not None:
             headers["Content-Type"] = "application/json"
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        self._busy.add(connection)
         try:
             connection.timeout = timeout
             if connection.sock is not None:
@@ -90,15 +151,47 @@ class Transport:
         except BaseException:
             connection.close()
             raise
+        finally:
+            self._busy.discard(connection)
         if response.will_close:
             connection.close()
         else:
             self._idle.append(connection)
+        if self._closed:
+            self._empty_pool()
         return response.status, data
 
+    def _from_pool(self) -> http.client.HTTPConnection | None:
+        """Another thread may have been faster."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _empty_pool(self) -> None:
+        while idle := self._from_pool():
+            idle.close()
+
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        """What is under way in other threads ends with Unavailable."""
+        self._closed = True
+        for connection in list(self._busy):
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+        self._empty_pool()
+
+
+def pages(
+    transport: Transport, path: str, kind: type[Page[Any]], limit: int, *, state: str | None = None
+) -> Iterator[Any]:
+    page = ""
+    while True:
+        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, "state": state})
+        yield from answer.items
+        page = answer.next_page
+        if not page:
+            return
 
 
 def _error(status: int, data: bytes, url: str) -> SkepError:

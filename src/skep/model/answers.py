@@ -7,6 +7,7 @@ import msgspec
 from skep.model.caller import Scope
 from skep.model.search import Line
 from skep.model.source import Source
+from skep.model.topic import Lag, Posted, Standing, Topic
 
 T = TypeVar("T")
 
@@ -37,10 +38,31 @@ class TopicMessage(msgspec.Struct, frozen=True):
     headers: dict[str, str]
     #: the JSON value in it, or its text when it is none
     body: Any
+    partition: int = 0
 
 
 class Messages(msgspec.Struct, frozen=True):
     messages: list[TopicMessage]
+    #: the oldest offset still kept; whoever asked for one below it has missed what was trimmed
+    first: int
+    #: the offset that the next message will get
+    next: int
+
+
+class TopicView(msgspec.Struct, frozen=True):
+    topic: Topic
+    partitions: list[Standing]
+    #: names of the groups that read it
+    groups: list[str]
+
+
+class PostedAnswer(msgspec.Struct, frozen=True):
+    #: in the order the messages were given
+    posted: list[Posted]
+
+
+class LagAnswer(msgspec.Struct, frozen=True):
+    partitions: list[Lag]
 
 
 class Hit(msgspec.Struct, frozen=True):

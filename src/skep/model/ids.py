@@ -22,6 +22,10 @@ def batch_id(source: str, epoch: int, count: int) -> str:
     return "bat_" + _digest(source, str(epoch), str(count))
 
 
+def failure_id(source: str, at: float) -> str:
+    return "flr_" + _digest(source, repr(at))
+
+
 def _digest(*parts: str) -> str:
     text = "\0".join(parts).encode("utf-8", "surrogateescape")
     return base64.b32encode(hashlib.blake2b(text, digest_size=20).digest()).decode().lower()

@@ -1,8 +1,10 @@
 """Puts a serving process together: engines by URL, rooms over them, one core in front."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,6 +13,7 @@ from skep.clock import Clock
 from skep.config import Settings
 from skep.core import Core
 from skep.engines.index.base import Searcher
+from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
@@ -21,7 +24,13 @@ from skep.sources.git.addresses import GitAddresses
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
 from skep.status import StatusView
+from skep.topics import relay
+from skep.topics.groups import Groups
+from skep.topics.queue import Queue
+from skep.topics.retention import sweep_for_ever
 from skep.topics.service import Topics
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Rooms(msgspec.Struct, frozen=True):
@@ -29,6 +38,8 @@ class Rooms(msgspec.Struct, frozen=True):
     desk: Desk
     adoption: Adoption
     searcher: Searcher
+    #: what runs for as long as the process does
+    loops: list[Loop]
 
 
 @asynccontextmanager
@@ -47,7 +58,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             db, clock, data, open_read=settings.loopback if settings.open_read is None else settings.open_read
         )
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
-        topics = Topics(db, log)
+        topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
         search = Search(db, searcher)
         for room in (access, fleet, topics, sources, searcher, search):
@@ -55,5 +66,17 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
 
         intake = Intake(db, topics)
         adoption = Adoption(db, fleet, topics, intake, searcher)
-        core = Core(access, sources, topics, search, Gather(sources, data), StatusView(db, clock, fleet, searcher))
-        yield Rooms(core, Desk(db, clock, fleet, sources, intake, adoption), adoption, searcher)
+        core = Core(
+            access,
+            sources,
+            topics,
+            Groups(topics, settings.member_seconds),
+            Queue(topics),
+            search,
+            Gather(sources, data),
+            StatusView(db, clock, fleet, searcher),
+        )
+        loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
+        if not isinstance(log, TxLog):
+            loops.append(partial(relay.carry, db, log))
+        yield Rooms(core, Desk(db, clock, fleet, topics, sources, intake, adoption), adoption, searcher, loops)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
+
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
 from skep.errors import SkepError
@@ -24,9 +26,12 @@ from skep.link.messages import (
     Refused,
     Release,
 )
+from skep.model.ids import new_id
+from skep.model.topic import Draft
 from skep.search.adoption import Adoption
 from skep.sources.intake import Accepted, Intake, Stale
 from skep.sources.service import Sources
+from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
 ORDERS_AT_ONCE = 500
@@ -34,11 +39,19 @@ ORDERS_AT_ONCE = 500
 
 class Desk:
     def __init__(
-        self, db: Database, clock: Clock, fleet: Fleet, sources: Sources, intake: Intake, adoption: Adoption
+        self,
+        db: Database,
+        clock: Clock,
+        fleet: Fleet,
+        topics: Topics,
+        sources: Sources,
+        intake: Intake,
+        adoption: Adoption,
     ) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
+        self._topics = topics
         self._sources = sources
         self._intake = intake
         self._adoption = adoption
@@ -48,6 +61,7 @@ class Desk:
             await self._fleet.join(hello.member, hello.token, hello.boot, hello.roles[0])
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
+        await self._tell(hello.member, "attached")
         return hello.member
 
     async def beat(self, member: str, beat: Beat) -> None:
@@ -64,6 +78,13 @@ class Desk:
 
     async def gone(self, member: str) -> None:
         await self._fleet.leave(member)
+        await self._tell(member, "detached")
+
+    async def _tell(self, member: str, state: str) -> None:
+        now = self._clock.now()
+        id = new_id("wke", now)
+        event = Draft(msgspec.json.encode({"id": id, "member": member, "state": state, "at": now}), id, member)
+        await self._db.write(lambda tx: self._topics.tell(tx, WORKERS, [event], now), runtime=True)
 
     async def orders(self, member: str) -> list[Order]:
         waiting = await pending(self._db, member, ORDERS_AT_ONCE)

@@ -25,7 +25,7 @@ from skep.doors.http.app import create_app
 from skep.errors import BadInput, SkepError
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
-from skep.roles.build import Rooms, open_rooms
+from skep.roles.build import Loop, Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
 from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
@@ -35,6 +35,7 @@ log = logging.getLogger("skep.up")
 _LONGEST_SOCKET = 100
 #: requests still running at a stop get this long
 _GRACE_SECONDS = 5
+_AGAIN_SECONDS = 2.0
 
 
 def main(settings: Settings, add: Sequence[str] = ()) -> None:
@@ -80,12 +81,12 @@ async def _up(settings: Settings, listener: socket.socket, add: Sequence[str]) -
         link = LinkServer(rooms.desk, beat_every=settings.beat_every)
         await link.start(address)
         stack.push_async_callback(link.stop)
-        server = _server(rooms, settings)
+        closing = asyncio.Event()
+        server = _server(rooms, settings, closing)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             loops = [
-                group.create_task(rooms.adoption.follow()),
-                group.create_task(rooms.core.search.follow()),
+                *(group.create_task(_keep(loop)) for loop in rooms.loops),
                 group.create_task(_merge(rooms)),
                 group.create_task(keep_worker(Start(settings, address, token))),
             ]
@@ -95,6 +96,7 @@ async def _up(settings: Settings, listener: socket.socket, add: Sequence[str]) -
             stack.callback(_note_whereabouts(listener, Path(settings.data)))
             await stop.wait()
             log.info("stopping")
+            closing.set()  # or who follows a topic would hold the door open
             server.should_exit = True
             await serving
             for loop in loops:
@@ -109,9 +111,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(rooms: Rooms, settings: Settings) -> uvicorn.Server:
+def _server(rooms: Rooms, settings: Settings, closing: asyncio.Event) -> uvicorn.Server:
     config = uvicorn.Config(
-        create_app(rooms.core, settings),
+        create_app(rooms.core, settings, closing=closing),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -134,6 +136,16 @@ def _link_address(data: Path, stack: contextlib.AsyncExitStack) -> str:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skep-"))) / "link.sock"
     path.unlink(missing_ok=True)
     return f"unix:{path}"
+
+
+async def _keep(loop: Loop) -> None:
+    """A full disk or a database that is away ends a loop; it goes on when that is over."""
+    while True:
+        try:
+            await loop()
+        except SkepError as error:
+            log.warning("something could not be done, trying again", extra={"reason": error.message})
+        await asyncio.sleep(_AGAIN_SECONDS)
 
 
 async def _merge(rooms: Rooms) -> None:

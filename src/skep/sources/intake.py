@@ -6,11 +6,11 @@ from typing import Protocol
 import msgspec
 
 from skep.engines.db.base import Database, Row, Tx, Value
-from skep.model.ids import change_id
+from skep.model.ids import change_id, failure_id, new_id
 from skep.model.source import Change, Failure, Move
 from skep.model.topic import Draft
 from skep.sources.service import MOVED
-from skep.topics.service import CHANGES, Topics
+from skep.topics.service import CHANGES, FAILURES, INDEXED, Topics
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -93,6 +93,8 @@ class Intake:
             )
             if changes:
                 await self._topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], report.at)
+            if source["failure"]:
+                await self._topics.tell(tx, FAILURES, [_trouble(source, report, None)], report.at)
             tx.ring(MOVED)
             return Accepted()
 
@@ -113,6 +115,8 @@ class Intake:
                 next=report.next_poll,
                 id=report.source,
             )
+            if not source["failure"] or msgspec.json.decode(source["failure"], type=Failure).kind != failure.kind:
+                await self._topics.tell(tx, FAILURES, [_trouble(source, report, failure)], report.at)
             tx.ring(MOVED)
             return Accepted()
 
@@ -122,6 +126,11 @@ class Intake:
         """The aggregator answers from this commit now."""
 
         async def work(tx: Tx) -> None:
+            rows = await tx.rows("SELECT name, indexed_commit FROM source WHERE id = :id FOR UPDATE", id=source)
+            if commit and rows and rows[0]["indexed_commit"] != commit:
+                id = new_id("idx", now)
+                event = {"id": id, "source": source, "name": rows[0]["name"], "commit": commit, "at": now}
+                await self._topics.tell(tx, INDEXED, [Draft(msgspec.json.encode(event), id, source)], now)
             await tx.rows(
                 "UPDATE source SET indexed_commit = :commit, indexed_at = :now WHERE id = :id",
                 commit=commit,
@@ -164,6 +173,14 @@ async def _advance(tx: Tx, report: Looked, batch: str, moves: Sequence[Move], fi
         [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
     )
     return changes
+
+
+def _trouble(source: Row, report: Looked, failure: Failure | None) -> Draft:
+    """A source began to fail, fails in another way, or (None) is well again."""
+    id = failure_id(report.source, report.at)
+    event = {"id": id, "source": report.source, "name": source["name"], "url": source["url"], "at": report.at}
+    told = {"kind": failure.kind, "message": failure.message} if failure else {"kind": None, "message": ""}
+    return Draft(msgspec.json.encode(event | told), id, report.source)
 
 
 def _draft(source: Row, change: Change) -> Draft:

@@ -1,78 +1,287 @@
-"""Topics: what Skep tells. This room keeps readers' places; messages themselves live in the Log engine."""
+"""Topics: a durable log that Skep tells on and that anybody may publish to and read from.
 
-import re
+Messages live in the Log engine; this room keeps which topics there are and, with `groups` and `queue`, who has read
+how far.
+"""
+
+import zlib
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
+from skep.access.audit import note
+from skep.clock import Clock
 from skep.engines.db.base import Bell, Database, Tx
-from skep.engines.log.base import TxLog
-from skep.errors import BadInput
+from skep.engines.log.base import Log, TxLog
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
+from skep.model.answers import Page
 from skep.model.caller import Caller
-from skep.model.topic import Draft, Message, Part
+from skep.model.topic import Draft, Message, Part, Post, Posted, Standing, Topic
+from skep.topics import relay
+from skep.topics.tables import STEPS, topic_of, valid_name
 
 #: every move of every entry of every source; key = source id, id = change id
 CHANGES = "skep.changes"
+#: a source is searchable at another commit
+INDEXED = "skep.indexed"
+#: tasks moved from state to state
+TASKS = "skep.tasks"
+#: workers came and went
+WORKERS = "skep.workers"
+#: sources that began or ceased to fail
+FAILURES = "skep.failures"
+OWN = (CHANGES, INDEXED, TASKS, WORKERS, FAILURES)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_STEPS = [
-    """
-    CREATE TABLE place (
-        reader TEXT NOT NULL, topic TEXT NOT NULL, partition BIGINT NOT NULL, next_offset BIGINT NOT NULL,
-        PRIMARY KEY (reader, topic, partition)
-    )
-    """
-]
+MOST_PARTITIONS = 1024
+#: rung when topics are made, changed or removed
+_CATALOGUE = "topics"
 
 
 class Topics:
-    def __init__(self, db: Database, log: TxLog) -> None:
-        self._db = db
-        self._log = log
+    def __init__(self, db: Database, log: Log, clock: Clock, message_limit: int) -> None:
+        self.db = db
+        self.log = log
+        self.clock = clock
+        self._limit = message_limit
+        self._known: dict[str, Topic] = {}
+        self._turn = 0
 
     async def start(self) -> None:
-        await self._db.migrate("topics", _STEPS)
+        await self.db.migrate("topics", STEPS)
+        now = self.clock.now()
 
-    async def read(self, caller: Caller, topic: str, offset: int, limit: int) -> list[Message]:
+        async def work(tx: Tx) -> None:
+            for name in OWN:
+                await tx.rows(
+                    "INSERT INTO topic (name, owner, partitions, created_at) VALUES (:name, 'skep', 1, :now) "
+                    "ON CONFLICT (name) DO NOTHING",
+                    name=name,
+                    now=now,
+                )
+
+        await self.db.write(work)
+
+    async def follow(self) -> None:
+        """Forget what is remembered of topics when another process changed them."""
+        async with self.db.listen(_CATALOGUE) as bell:
+            while True:
+                await bell.wait(60.0)
+                self._known.clear()
+
+    # which topics there are
+
+    async def create(
+        self,
+        caller: Caller,
+        name: str,
+        *,
+        partitions: int = 1,
+        retain_seconds: float | None = None,
+        retain_bytes: int | None = None,
+    ) -> Topic:
+        caller.need("write")
+        _own(valid_name(name))
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            raise BadInput(f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}")
+        _retention(retain_seconds, retain_bytes)
+
+        async def work(tx: Tx) -> bool:
+            rows = await tx.rows(
+                "INSERT INTO topic (name, owner, partitions, created_at, retain_seconds, retain_bytes) "
+                "VALUES (:name, 'user', :partitions, :now, :seconds, :bytes) ON CONFLICT (name) DO NOTHING "
+                "RETURNING name",
+                name=name,
+                partitions=partitions,
+                now=self.clock.now(),
+                seconds=retain_seconds,
+                bytes=retain_bytes,
+            )
+            if rows:
+                await note(tx, self.clock.now(), caller, "topic.create", name)
+            return bool(rows)
+
+        if not await self.db.write(work):
+            raise Conflict(f"topic {name!r} exists already", hint="publish to it, or choose another name")
+        return await self.find(name)
+
+    async def update(
+        self, caller: Caller, name: str, *, retain_seconds: float | None, retain_bytes: int | None
+    ) -> Topic:
+        """Set what is kept; None keeps for ever."""
+        caller.need("admin" if name in OWN else "write")
+        _retention(retain_seconds, retain_bytes)
+        await self.find(name)
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE topic SET retain_seconds = :seconds, retain_bytes = :bytes WHERE name = :name",
+                seconds=retain_seconds,
+                bytes=retain_bytes,
+                name=name,
+            )
+            await note(tx, self.clock.now(), caller, "topic.update", name)
+            tx.ring(_CATALOGUE)
+
+        await self.db.write(work)
+        self._known.pop(name, None)
+        return await self.find(name)
+
+    async def show(self, caller: Caller, name: str) -> tuple[Topic, list[Standing]]:
         caller.need("read")
-        # changes of private sources are told on the same topic as all others
-        if topic.startswith("skep."):
+        topic = await self.find(name)
+        return topic, [await self._standing(Part(name, partition)) for partition in range(topic.partitions)]
+
+    async def edges(self, caller: Caller, name: str, partition: int = 0) -> tuple[int, int]:
+        """First kept offset of a partition, and the next to be given."""
+        caller.need("read")
+        return await self.log.bounds(await self.part(name, partition))
+
+    async def _standing(self, part: Part) -> Standing:
+        first, end = await self.log.bounds(part)
+        return Standing(part.partition, first, end, await self.log.size(part))
+
+    async def find(self, name: str) -> Topic:
+        """From memory where possible: publishing asks for it each time."""
+        known = self._known.get(name)
+        if known is None:
+            rows = await self.db.read("SELECT * FROM topic WHERE name = :name", name=valid_name(name))
+            if not rows:
+                raise NotFound(f"there is no topic {name!r}", hint="`skep topic list` shows those there are")
+            known = self._known[name] = topic_of(rows[0])
+        return known
+
+    async def trim(self, caller: Caller, name: str, partition: int, before: int) -> Standing:
+        caller.need("admin" if name in OWN else "write")
+        part = await self.part(name, partition)
+        await self.log.trim(part, before)
+        await self.db.write(lambda tx: note(tx, self.clock.now(), caller, "topic.trim", f"{name}/{partition}"))
+        return await self._standing(part)
+
+    # publishing and reading
+
+    async def publish(
+        self, caller: Caller, name: str, posts: Sequence[Post], *, producer: str = "", sequence: int = 0
+    ) -> list[Posted]:
+        """Durable on return. With `producer`, a batch repeated with the same `sequence` is stored once."""
+        caller.need("write")
+        _own(name)
+        topic = self._known.get(name) or await self.find(name)
+        drafts: dict[int, list[Draft]] = {}
+        order: list[int] = []
+        turn = self._next_turn(topic, posts, f"{producer}/{sequence}" if producer else "")
+        for n, post in enumerate(posts):
+            if len(post.body) > self._limit:
+                raise TooLarge(f"a message has at most {self._limit} bytes, not {len(post.body)}")
+            partition = choose(topic, post, turn)
+            id = f"{producer}/{sequence + n}" if producer else ""
+            order.append(partition)
+            drafts.setdefault(partition, []).append(Draft(post.body, id, post.key, post.headers))
+        given = {n: iter(await self.log.append(Part(name, n), batch)) for n, batch in drafts.items()}
+        return [Posted(partition, next(given[partition])) for partition in order]
+
+    def _next_turn(self, topic: Topic, posts: Sequence[Post], id: str) -> int:
+        """Messages without a key stay together within a batch, so that a batch is atomic where it can be."""
+        if id:
+            # a repeated batch must meet itself in the same partition
+            return zlib.crc32(id.encode("utf-8", "surrogatepass")) % topic.partitions
+        self._turn += 1
+        return (self._turn + len(posts)) % topic.partitions
+
+    async def read(
+        self, caller: Caller, name: str, offset: int, limit: int, *, partition: int = 0, wait: float = 0.0
+    ) -> list[Message]:
+        """From `offset` on; at the end, up to `wait` seconds for something new."""
+        caller.need("read")
+        # private sources are told on the same topics as all others
+        if name in OWN:
             caller.need("private")
-        return await self._log.read(Part(_valid(topic)), max(offset, 0), min(max(limit, 1), 1000))
+        if offset < 0:
+            raise BadInput(f"offset {offset} is negative", hint="offsets count from 0")
+        part = await self.part(name, partition)
+        found = await self.log.read(part, offset, limit)
+        if found or wait <= 0:
+            return found
+        until = self.clock.now() + wait
+        async with self.log.listen(part) as bell:
+            while not (found := await self.log.read(part, offset, limit)):
+                left = until - self.clock.now()
+                if left <= 0 or not await bell.wait(left):
+                    break
+        return found
 
-    async def tell(self, tx: Tx, topic: str, drafts: Sequence[Draft], now: float) -> None:
-        """Append within the caller's transaction, so that what is stored is told and what is told is stored."""
-        await self._log.append_in(tx, Part(topic), drafts, now)
+    async def part(self, name: str, partition: int) -> Part:
+        topic = await self.find(name)
+        if not 0 <= partition < topic.partitions:
+            raise BadInput(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+        return Part(name, partition)
 
-    async def place(self, reader: str, topic: str) -> int:
-        """Where `reader` goes on; one who never read starts at the beginning."""
-        rows = await self._db.read(
+    async def offset_at(self, part: Part, at: float) -> int:
+        """The first message not older than `at`, by halving: times do not fall along a partition."""
+        low, high = await self.log.bounds(part)
+        while low < high:
+            middle = (low + high) // 2
+            found = await self.log.read(part, middle, 1)
+            if found and found[0].at < at:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # Skep's own telling and following
+
+    async def tell(self, tx: Tx, name: str, drafts: Sequence[Draft], now: float) -> None:
+        """Part of the caller's transaction: what is stored is told, and what is told is stored."""
+        if isinstance(self.log, TxLog):
+            await self.log.append_in(tx, Part(name), drafts, now)
+        else:
+            await relay.put(tx, name, drafts)
+
+    async def unread(self, reader: str, name: str, limit: int) -> list[Message]:
+        rows = await self.db.read(
             "SELECT next_offset FROM place WHERE reader = :reader AND topic = :topic AND partition = 0",
             reader=reader,
-            topic=topic,
+            topic=name,
         )
-        return int(rows[0]["next_offset"]) if rows else 0
+        return await self.log.read(Part(name), int(rows[0]["next_offset"]) if rows else 0, limit)
 
-    async def unread(self, reader: str, topic: str, limit: int) -> list[Message]:
-        return await self._log.read(Part(topic), await self.place(reader, topic), limit)
-
-    async def commit(self, tx: Tx, reader: str, topic: str, next_offset: int) -> None:
+    async def commit(self, tx: Tx, reader: str, name: str, next_offset: int) -> None:
         await tx.rows(
-            "INSERT INTO place (reader, topic, partition, next_offset) VALUES (:reader, :topic, 0, :next) "
+            "INSERT INTO place (reader, topic, partition, next_offset, generation) "
+            "VALUES (:reader, :topic, 0, :next, 0) "
             "ON CONFLICT (reader, topic, partition) DO UPDATE SET next_offset = excluded.next_offset "
             "WHERE place.next_offset < excluded.next_offset",
             reader=reader,
-            topic=topic,
+            topic=name,
             next=next_offset,
         )
 
-    def listen(self, topic: str) -> AbstractAsyncContextManager[Bell]:
-        return self._log.listen(Part(topic))
+    def listen(self, name: str, partition: int = 0) -> AbstractAsyncContextManager[Bell]:
+        return self.log.listen(Part(name, partition))
 
-
-def _valid(topic: str) -> str:
-    if not _NAME.fullmatch(topic):
-        raise BadInput(
-            f"{topic[:60]!r} is not a topic name",
-            hint="letters, digits, dot, dash and underscore, at most 200 characters",
+    async def list(self, caller: Caller, *, page: str = "", limit: int = 100) -> Page[Topic]:
+        caller.need("read")
+        rows = await self.db.read(
+            "SELECT * FROM topic WHERE name > :page ORDER BY name LIMIT :limit", page=page, limit=limit + 1
         )
-    return topic
+        items = [topic_of(row) for row in rows[:limit]]
+        return Page(items, items[-1].name if len(rows) > limit else "")
+
+
+def choose(topic: Topic, post: Post, turn: int) -> int:
+    """A given partition, else by key, else `turn`."""
+    if post.partition is not None:
+        if not 0 <= post.partition < topic.partitions:
+            raise BadInput(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {post.partition}")
+        return post.partition
+    if post.key:
+        return zlib.crc32(post.key.encode("utf-8", "surrogatepass")) % topic.partitions
+    return turn
+
+
+def _own(name: str) -> None:
+    if name.startswith("skep."):
+        raise NotAllowed(f"{name!r} is Skep's own: only Skep tells on it", hint="choose a name without 'skep.'")
+
+
+def _retention(seconds: float | None, bytes: int | None) -> None:
+    if (seconds is not None and seconds <= 0) or (bytes is not None and bytes <= 0):
+        raise BadInput("what is kept must be more than nothing", hint="leave it out to keep everything")

@@ -1,4 +1,4 @@
-"""`skep status`, `skep token …` and `skep topic …`: looking after a server."""
+"""`skep status` and `skep token …`: looking after a server."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ def status(args: Namespace) -> int:
     with Client() as client:
         answer = client.status()
     if args.json:
-        _print_json(answer)
+        print_json(answer)
         return exits.OK
     now = time.time()
     states = ", ".join(f"{count} {state}" for state, count in sorted(answer.sources.items()))
@@ -38,7 +38,7 @@ def token_create(args: Namespace) -> int:
     with Client() as client:
         new = client.tokens.create(args.subject, args.scope, expires_in)
     if args.json:
-        _print_json(new)
+        print_json(new)
         return exits.OK
     print(new.token)
     print(f"token {new.info.id} for {clean(new.info.subject)}; it is not shown again", file=sys.stderr)
@@ -58,7 +58,7 @@ def token_list(args: Namespace) -> int:
         tokens = list(client.tokens.list())
     if args.json:
         for one in tokens:
-            _print_json(one)
+            print_json(one)
         return exits.OK
     now = time.time()
     rows = [
@@ -76,18 +76,5 @@ def token_revoke(args: Namespace) -> int:
     return exits.OK
 
 
-def topic_read(args: Namespace) -> int:
-    with Client() as client:
-        messages = client.topics.read(args.topic, args.offset, args.limit)
-    now = time.time()
-    for one in messages:
-        if args.json:
-            _print_json(one)
-        else:
-            body = msgspec.json.encode(one.body).decode()
-            print(clean(f"{one.offset}  {ago(one.at, now)}  {one.key}  {body}"))
-    return exits.OK
-
-
-def _print_json(answer: object) -> None:
+def print_json(answer: object) -> None:
     sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")

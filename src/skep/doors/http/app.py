@@ -1,5 +1,7 @@
 """The HTTP door put together: API, pages and git behind one guard."""
 
+import asyncio
+
 from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.enums import ScopeType
@@ -12,35 +14,43 @@ import skep
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.core import Core
-from skep.doors.http import search, sources, system, tokens, topics
+from skep.doors.http import queue, search, sources, system, tokens, topics, topics_groups
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
 from skep.doors.http.given import provide
 from skep.doors.http.guard import Guard
+from skep.doors.http.publish import PublishDoor, body_limit, is_publish
 from skep.doors.pages import site
 
 API_BODY_LIMIT = 1_000_000
 
 
-def create_app(core: Core, settings: Settings, clock: Clock | None = None) -> ASGIApp:
+def create_app(
+    core: Core, settings: Settings, clock: Clock | None = None, closing: asyncio.Event | None = None
+) -> ASGIApp:
+    """`closing`, once set, ends what would otherwise wait and follow on: a server that stops need not wait for it."""
     inner = Litestar(
-        [_api(), *system.ROOT_HANDLERS, *site.HANDLERS],
+        [_api(), _queue(settings), *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
         openapi_config=_openapi(),
         request_max_body_size=API_BODY_LIMIT,
         on_shutdown=[site.close],
         logging_config=None,
-        state=State({"clock": clock or SystemClock(), "settings": settings}),
+        state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing or asyncio.Event()}),
     )
-    return Guard(_fork(inner, GitDoor(core.gather)), core.access, settings)
+    return Guard(_fork(inner, GitDoor(core.gather), PublishDoor(core.topics, settings)), core.access, settings)
 
 
-def _fork(pages: ASGIApp, git: GitDoor) -> ASGIApp:
-    """Git goes past Litestar, which would tidy up its paths and stand between it and its stream."""
+def _fork(pages: ASGIApp, git: GitDoor, publish: PublishDoor) -> ASGIApp:
+    """Past Litestar go git, whose paths it would tidy up and whose stream it would hold, and publishing, for speed."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP and scope["path"].startswith("/git/"):
+        if scope["type"] != ScopeType.HTTP:
+            await pages(scope, receive, send)
+        elif is_publish(scope):
+            await publish(scope, receive, send)
+        elif scope["path"].startswith("/git/"):
             await git(scope, receive, send)
         else:
             await pages(scope, receive, send)
@@ -49,8 +59,12 @@ def _fork(pages: ASGIApp, git: GitDoor) -> ASGIApp:
 
 
 def _api() -> Router:
-    rooms = (sources, search, tokens, topics, system)
+    rooms = (sources, search, tokens, topics, topics_groups, system)
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
+
+
+def _queue(settings: Settings) -> Router:
+    return Router("/", route_handlers=queue.HANDLERS, request_max_body_size=body_limit(settings))
 
 
 def _openapi() -> OpenAPIConfig:

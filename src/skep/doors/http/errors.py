@@ -16,6 +16,10 @@ from skep.model.answers import ErrorAnswer, ErrorBody
 
 log = logging.getLogger("skep.http")
 
+#: the topic queue of old: its own shape of answers, and 400 for whatever is wrong with a request
+QUEUE_PATHS = frozenset(
+    ("/topics", "/producer/register", "/producer/produce", "/consumer/register", "/consumer/consume", "/size")
+)
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type"}
 
 
@@ -28,6 +32,13 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 def trouble(error: Exception, scope: Scope) -> Trouble:
+    found = _trouble(error, scope)
+    if found.status in (404, 409) and _is_queue(scope):
+        return Trouble(400, found.body, found.headers)
+    return found
+
+
+def _trouble(error: Exception, scope: Scope) -> Trouble:
     path = scope.get("path", "")
     if isinstance(error, SkepError):
         ask = {"www-authenticate": _challenge(path)} if error.status == 401 else {}
@@ -69,6 +80,10 @@ def wants_page(scope: Scope) -> bool:
     return b"text/html" in accept
 
 
+def _is_queue(scope: Scope) -> bool:
+    return scope.get("path", "") in QUEUE_PATHS and not wants_page(scope)
+
+
 def encode(found: Trouble, scope: Scope) -> tuple[str, bytes]:
     """Media type (Litestar adds the charset to text) and body."""
     if scope.get("path", "").startswith("/git/"):
@@ -76,16 +91,15 @@ def encode(found: Trouble, scope: Scope) -> tuple[str, bytes]:
         return "text/plain", text.encode("utf-8", "replace")
     if wants_page(scope):
         return "text/html", error_page(scope, found.status, found.body)
-    return "application/json", _json(ErrorAnswer(found.body))
+    return "application/json", _json(found.body, old=_is_queue(scope))
 
 
-def _json(answer: ErrorAnswer) -> bytes:
+def _json(body: ErrorBody, *, old: bool) -> bytes:
     try:
-        return msgspec.json.encode(answer)
+        return msgspec.json.encode({"status": "Failure", "message": body.message} if old else ErrorAnswer(body))
     except UnicodeEncodeError:  # a name from the request that is no UTF-8
-        body = answer.error
-        plain = ErrorBody(body.code, body.message.encode("ascii", "backslashreplace").decode(), body.hint, body.column)
-        return msgspec.json.encode(ErrorAnswer(plain))
+        message = body.message.encode("ascii", "backslashreplace").decode()
+        return _json(ErrorBody(body.code, message, body.hint, body.column), old=old)
 
 
 async def send_error(error: Exception, scope: Scope, send: Send) -> None:

@@ -17,7 +17,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from skep.access.service import Access
 from skep.config import Settings
-from skep.doors.http.errors import send_error
+from skep.doors.http.errors import QUEUE_PATHS, send_error, wants_page
 from skep.errors import BadInput, NeedsToken, NotAllowed
 from skep.model.caller import Caller
 
@@ -27,6 +27,8 @@ _SAFE = {"GET", "HEAD", "OPTIONS"}
 #: answered without asking who it is, so that they answer while the database is away
 _OPEN = ("/healthz", "/readyz", "/static/")
 _NOBODY = Caller("nobody", frozenset(), known=False)
+#: who uses the topic queue without a token, where the settings allow it
+_OLD_SCRIPT = Caller("anonymous", frozenset({"read", "write"}), known=False)
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -77,6 +79,7 @@ class Guard:
         self._app = app
         self._access = access
         self._hosts = Hosts(settings)
+        self._open_queue = settings.open_topics
         self.cookie = cookie_name(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +112,8 @@ class Guard:
             raise NotAllowed(f"this server does not answer to the name {host!r}", hint="add it to `allow_hosts`")
         origin = fields.get("origin")
         site = fields.get("sec-fetch-site", "")
-        unsafe = scope["method"] not in _SAFE
+        # taking a message moves the consumer's place, with GET as well
+        unsafe = scope["method"] not in _SAFE or scope["path"] == "/consumer/consume"
         if origin is not None and not self._hosts.same_origin(origin, host):
             raise NotAllowed(f"requests from {origin!r} are refused", hint="add its host to `allow_hosts`")
         if unsafe and origin is None and site in ("cross-site", "same-site"):
@@ -121,6 +125,8 @@ class Guard:
             return
         session = _cookie(fields.get("cookie", ""), self.cookie)
         scope["user"] = await self._by_cookie(session)
+        if self._open_queue and not scope["user"].known and scope["path"] in QUEUE_PATHS and not wants_page(scope):
+            scope["user"] = _OLD_SCRIPT
         if unsafe and scope["user"].known and origin is None and site != "same-origin":
             raise NotAllowed("a browser session must say where it comes from", hint="use a token instead of a cookie")
 

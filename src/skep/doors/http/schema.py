@@ -4,16 +4,20 @@ from typing import Any
 
 import msgspec
 
-from skep.model.answers import ErrorAnswer
+from skep.doors.http.publish import Publication
+from skep.doors.http.topics_wire import EVENT, EVENTS
+from skep.model.answers import ErrorAnswer, PostedAnswer
 
 _REF = "#/components/schemas/"
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def tidy(made: dict[str, Any]) -> dict[str, Any]:
-    """What Litestar made, with its own error shape replaced by ours."""
-    _, errors = msgspec.json.schema_components([ErrorAnswer], ref_template=_REF + "{name}")
-    made["components"]["schemas"] |= errors
+    """What Litestar made, with its own error shape replaced by ours, and with publishing, of which it knows nothing."""
+    ours = [ErrorAnswer, Publication, PostedAnswer]
+    _, shapes = msgspec.json.schema_components(ours, ref_template=_REF + "{name}")
+    made["components"]["schemas"] |= shapes
+    made["paths"]["/api/v1/topics/{topic}/messages"]["post"] = _publish()
     answer = {"description": "an error", "content": {"application/json": {"schema": {"$ref": _REF + "ErrorAnswer"}}}}
     for item in made["paths"].values():
         for method in _METHODS:
@@ -21,6 +25,26 @@ def tidy(made: dict[str, Any]) -> dict[str, Any]:
                 fine = {status: one for status, one in item[method]["responses"].items() if status < "400"}
                 item[method]["responses"] = fine | {"default": answer}
     return _renamed(made)
+
+
+def _publish() -> dict[str, Any]:
+    text = {"type": "string"}
+    given = {"application/json": {"schema": {"$ref": _REF + "Publication"}}}
+    events = {media: {"schema": {"description": "CloudEvents 1.0"}} for media in (EVENT, EVENTS)}
+    plain = {"*/*": {"schema": {"type": "string", "format": "binary", "description": "one message, as it is"}}}
+    stored = {"application/json": {"schema": {"$ref": _REF + "PostedAnswer"}}}
+    return {
+        "tags": ["topics"],
+        "summary": "Publish one message or several; stored when it answers",
+        "operationId": "Publish",
+        "parameters": [
+            {"name": "topic", "in": "path", "schema": text, "required": True},
+            {"name": "key", "in": "query", "schema": text, "description": "of a message that is not JSON"},
+            {"name": "partition", "in": "query", "schema": {"type": "integer", "minimum": 0}},
+        ],
+        "requestBody": {"content": given | events | plain, "required": True},
+        "responses": {"201": {"description": "where they are stored", "content": stored}},
+    }
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:

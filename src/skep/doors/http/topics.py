@@ -1,35 +1,148 @@
-"""Topics: read messages from an offset on."""
+"""Topics: make them, read them, follow them, trim them. Publishing has a door of its own."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import get
-from litestar.params import FromPath, QueryParameter
+from litestar import Response, get, patch, post
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+from litestar.response import Stream
 
-from skep.doors.http.given import Asker, Limit, TheCore
-from skep.model.answers import Messages, TopicMessage
-from skep.model.topic import Message
+from skep.doors.http import topics_follow
+from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
+from skep.doors.http.topics_wire import EVENTS, event_of, shown
+from skep.errors import BadInput
+from skep.model.answers import Messages, Page, TopicView
+from skep.model.topic import Message, Natural, Standing, Topic
 
-Offset = Annotated[int, QueryParameter(ge=0, description="the first offset wanted")]
+_TAGS = ["topics"]
+_LARGEST = 1 << 53
+#: an answer ends when it has as many bytes as this, whatever `max` says; so messages are read a few at a time
+_ANSWER = 8_000_000
+_STEP = 64
+
+Offset = Annotated[int, QueryParameter(ge=0, le=_LARGEST, description="the first offset wanted")]
+Partition = Annotated[int, QueryParameter(ge=0, le=_LARGEST, description="which partition of the topic")]
+Most = Annotated[
+    int, QueryParameter(name="max", ge=1, le=1000, description="how many at most; large ones come fewer at a time")
+]
+Wait = Annotated[float, QueryParameter(ge=0, le=60, description="seconds to wait when there is nothing yet")]
+LastSeen = Annotated[str, HeaderParameter(name="Last-Event-ID", description="what a browser sends when it comes back")]
+Kept = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
-@get("/topics/{topic:str}/messages", tags=["topics"], summary="Read messages from an offset on")
+class TopicOrder(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    partitions: int = 1
+    #: None: kept for ever
+    retain_seconds: float | None = None
+    retain_bytes: Kept | None = None
+
+
+class TopicEdit(msgspec.Struct, forbid_unknown_fields=True):
+    """What is left out stays as it is; null keeps for ever."""
+
+    retain_seconds: float | msgspec.UnsetType | None = msgspec.UNSET
+    retain_bytes: Kept | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class TrimOrder(msgspec.Struct, forbid_unknown_fields=True):
+    #: the first offset that stays
+    before: Natural
+    partition: Natural = 0
+
+
+@post("/topics", tags=_TAGS, summary="Make a topic")
+async def create_topic(core: TheCore, caller: Asker, data: JSONBody[TopicOrder]) -> Topic:
+    return await core.topics.create(
+        caller,
+        data.name,
+        partitions=data.partitions,
+        retain_seconds=data.retain_seconds,
+        retain_bytes=data.retain_bytes,
+    )
+
+
+@get("/topics", tags=_TAGS, summary="List topics")
+async def list_topics(core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100) -> Page[Topic]:
+    return await core.topics.list(caller, page=page, limit=limit)
+
+
+@get("/topics/{topic:str}", tags=_TAGS, summary="Show a topic: how far its partitions reach, and which groups read it")
+async def show_topic(core: TheCore, caller: Asker, topic: FromPath[str]) -> TopicView:
+    found, partitions = await core.topics.show(caller, topic)
+    return TopicView(found, partitions, await core.groups.list(caller, topic))
+
+
+@patch("/topics/{topic:str}", tags=_TAGS, summary="Change what a topic keeps")
+async def edit_topic(core: TheCore, caller: Asker, topic: FromPath[str], data: JSONBody[TopicEdit]) -> Topic:
+    caller.need("write")
+    now = await core.topics.find(topic)
+    seconds = now.retain_seconds if isinstance(data.retain_seconds, msgspec.UnsetType) else data.retain_seconds
+    size = now.retain_bytes if isinstance(data.retain_bytes, msgspec.UnsetType) else data.retain_bytes
+    return await core.topics.update(caller, topic, retain_seconds=seconds, retain_bytes=size)
+
+
+@post("/topics/{topic:str}/trim", tags=_TAGS, summary="Remove the messages below an offset", status_code=200)
+async def trim_topic(core: TheCore, caller: Asker, topic: FromPath[str], data: JSONBody[TrimOrder]) -> Standing:
+    return await core.topics.trim(caller, topic, data.partition, data.before)
+
+
+@get("/topics/{topic:str}/messages", tags=_TAGS, summary="Read messages from an offset on")
 async def read_topic(
-    core: TheCore, caller: Asker, topic: FromPath[str], offset: Offset = 0, limit: Limit = 100
-) -> Messages:
-    found = await core.topics.read(caller, topic, offset, limit)
-    return Messages([_shown(message) for message in found])
+    request: Asked,
+    core: TheCore,
+    caller: Asker,
+    topic: FromPath[str],
+    offset: Offset = 0,
+    partition: Partition = 0,
+    most: Most = 100,
+    wait: Wait = 0.0,
+) -> Response[Messages] | Response[list[dict[str, Any]]]:
+    """As CloudEvents with `Accept: application/cloudevents-batch+json`."""
+    some = core.topics.read(caller, topic, offset, min(most, _STEP), partition=partition, wait=wait)
+    found = more = (await topics_follow.unless(request.app.state.closing, some) or []) if wait else await some
+    size = _size(found)
+    while len(more) == _STEP and len(found) < most and size < _ANSWER:
+        step = min(most - len(found), _STEP)
+        more = await core.topics.read(caller, topic, found[-1].offset + 1, step, partition=partition)
+        found = found + more
+        size += _size(more)
+    if EVENTS in request.headers.get("accept", ""):
+        return Response([event_of(topic, partition, message) for message in found], media_type=EVENTS)
+    first, next = await core.topics.edges(caller, topic, partition)
+    return Response(Messages([shown(message, partition) for message in found], first, next))
 
 
-def _shown(message: Message) -> TopicMessage:
-    return TopicMessage(message.offset, message.at, message.id, message.key, message.headers, _value(message.body))
+def _size(messages: Sequence[Message]) -> int:
+    return sum([len(message.body) for message in messages])
 
 
-def _value(body: bytes) -> Any:
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return body.decode("utf-8", "replace")
+@get(
+    "/topics/{topic:str}/follow",
+    tags=_TAGS,
+    summary="Follow a topic as server-sent events",
+    media_type="text/event-stream",
+)
+async def follow_topic(
+    request: Asked,
+    core: TheCore,
+    caller: Asker,
+    topic: FromPath[str],
+    offset: Offset = 0,
+    partition: Partition = 0,
+    last_seen: LastSeen = "",
+) -> Stream:
+    if last_seen:
+        if not (last_seen.isascii() and last_seen.isdecimal() and len(last_seen) < 16):
+            raise BadInput(f"{last_seen[:60]!r} is no offset", hint="Last-Event-ID is the id of the last event seen")
+        offset = int(last_seen) + 1
+    # what is wrong with the request is said before the stream begins
+    await core.topics.read(caller, topic, offset, 1, partition=partition)
+    events = topics_follow.events(core.topics, caller, topic, partition, offset, request.app.state.closing)
+    return Stream(
+        events, media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+    )
 
 
-HANDLERS = [read_topic]
+HANDLERS = [create_topic, list_topics, show_topic, edit_topic, trim_topic, read_topic, follow_topic]

@@ -85,8 +85,8 @@ def _type(one: dict[str, Any]) -> str:
         return str(one["$ref"]).rpartition("/")[2]
     if "enum" in one:
         return " | ".join(str(value) for value in one["enum"] if value is not None)
-    if one.get("oneOf"):
-        return " | ".join(_type(part) for part in one["oneOf"] if part.get("type") != "null")
+    if parts := one.get("oneOf") or one.get("anyOf"):
+        return " | ".join(_type(part) for part in parts if part.get("type") != "null")
     if one.get("type") == "array":
         return f"list of {_type(one.get('items', {}))}"
     bounds = [f"{sign} {one[name]:g}" for name, sign in (("minimum", "≥"), ("maximum", "≤")) if name in one]

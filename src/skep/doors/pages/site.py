@@ -2,13 +2,14 @@
 
 from litestar import Litestar
 
-from skep.doors.pages import docs, files, login, search, sources, static, status
+from skep.doors.pages import docs, files, login, search, sources, static, status, topics
 
 HANDLERS = [
     *search.HANDLERS,
     *sources.HANDLERS,
     *files.HANDLERS,
     *login.HANDLERS,
+    *topics.HANDLERS,
     *status.HANDLERS,
     *docs.HANDLERS,
     static.static_file,

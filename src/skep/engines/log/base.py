@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -34,6 +34,10 @@ class Log(Protocol):
         """First kept offset and the next to be given."""
         ...
 
+    async def size(self, part: Part) -> int:
+        """Bytes of the bodies it keeps; an engine that counts more (headers) says so."""
+        ...
+
     async def trim(self, part: Part, before: int) -> None: ...
 
     def listen(self, part: Part) -> AbstractAsyncContextManager[Bell]: ...
@@ -41,6 +45,7 @@ class Log(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
 class TxLog(Log, Protocol):
     """A log that lives in the database, so that an append can be part of a larger transaction."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from skep.errors import NoSpace, Unavailable
@@ -72,6 +73,6 @@ def _by_part(group: Sequence[_Append]) -> list[tuple[Part, list[Draft]]]:
 def _hand_out(group: Sequence[_Append], rest: dict[Part, Iterator[int]]) -> None:
     """To each append its own, in the order in which they were put together."""
     for asked in group:
-        own = [next(rest[asked.part]) for _ in asked.drafts]
+        own = list(islice(rest[asked.part], len(asked.drafts)))
         if not asked.offsets.done():
             asked.offsets.set_result(own)

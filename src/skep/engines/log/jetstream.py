@@ -23,7 +23,7 @@ from skep.engines.log.jetstream_address import Address, address
 from skep.engines.log.jetstream_bells import Ringer
 from skep.engines.log.jetstream_link import Link
 from skep.engines.log.jetstream_readers import Readers
-from skep.engines.log.jetstream_wire import Answer, Fault, Names, Packed, StreamInfo, names, packed, size
+from skep.engines.log.jetstream_wire import Answer, Fault, Names, Packed, StreamInfo, StreamState, names, packed, size
 from skep.errors import Conflict, NotFound, SkepError, TooLarge
 from skep.model.topic import Draft, Message, Part
 
@@ -102,12 +102,19 @@ class JetStreamLog:
         return messages
 
     async def bounds(self, part: Part) -> tuple[int, int]:
-        try:
-            state = (await self._link.request(f"STREAM.INFO.{names(part).stream}", None, StreamInfo)).state
-        except NotFound:
-            return 0, 0
+        state = await self._state(part)
         # the first of an empty stream is one after the last, or 0 when it never had one
         return max(state.first_seq - 1, 0), state.last_seq
+
+    async def size(self, part: Part) -> int:
+        """As the server counts: headers and its own bookkeeping included."""
+        return (await self._state(part)).bytes
+
+    async def _state(self, part: Part) -> StreamState:
+        try:
+            return (await self._link.request(f"STREAM.INFO.{names(part).stream}", None, StreamInfo)).state
+        except NotFound:
+            return StreamState()
 
     async def trim(self, part: Part, before: int) -> None:
         first, end = await self.bounds(part)

@@ -90,8 +90,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    first_seq: int
-    last_seq: int
+    first_seq: int = 0
+    last_seq: int = 0
+    bytes: int = 0
 
 
 class StreamInfo(msgspec.Struct, frozen=True):

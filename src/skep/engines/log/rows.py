@@ -21,7 +21,8 @@ STEPS = [
     """
     CREATE TABLE part (
         number BIGINT PRIMARY KEY, topic TEXT NOT NULL, partition BIGINT NOT NULL,
-        first BIGINT NOT NULL, next BIGINT NOT NULL, UNIQUE (topic, partition));
+        first BIGINT NOT NULL, next BIGINT NOT NULL, bytes BIGINT NOT NULL, latest DOUBLE PRECISION NOT NULL,
+        UNIQUE (topic, partition));
     CREATE TABLE part_count (id BIGINT PRIMARY KEY, parts BIGINT NOT NULL);
     CREATE TABLE message (
         key BIGINT PRIMARY KEY, number BIGINT NOT NULL, id TEXT NOT NULL, pkey TEXT NOT NULL, headers TEXT NOT NULL,
@@ -54,10 +55,12 @@ class RowsLog:
         return await self._gather.append(part, drafts) if drafts else []
 
     async def append_in(self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float) -> list[int]:
-        number, place = await _locked(tx, part)
+        number, place, latest = await _locked(tx, part)
+        now = max(now, latest)  # clocks differ and step back; along a partition time does not
         known = await _known(tx, number, sorted({draft.id for draft in drafts} - {""}))
         offsets: list[int] = []
         rows: list[Mapping[str, Value]] = []
+        fresh: list[Draft] = []
         for draft in drafts:
             if draft.id and draft.id in known:
                 offsets.append(known[draft.id])
@@ -66,6 +69,7 @@ class RowsLog:
                 known[draft.id] = place
             offsets.append(place)
             rows.append(_row(number, place, draft, now))
+            fresh.append(draft)
             place += 1
         if rows:
             await tx.many(
@@ -73,7 +77,13 @@ class RowsLog:
                    VALUES (:key, :number, :id, :pkey, :headers, :body, :at)""",
                 rows,
             )
-            await tx.rows("UPDATE part SET next = :next WHERE number = :number", next=place, number=number)
+            await tx.rows(
+                "UPDATE part SET next = :next, bytes = bytes + :bytes, latest = :latest WHERE number = :number",
+                next=place,
+                bytes=sum(len(draft.body) for draft in fresh),
+                latest=now,
+                number=number,
+            )
             tx.ring(_channel(part))
         return offsets
 
@@ -97,6 +107,14 @@ class RowsLog:
             partition=part.partition,
         )
         return (rows[0]["first"], rows[0]["next"]) if rows else (0, 0)
+
+    async def size(self, part: Part) -> int:
+        rows = await self._db.read(
+            "SELECT bytes FROM part WHERE topic = :topic AND partition = :partition",
+            topic=part.topic,
+            partition=part.partition,
+        )
+        return int(rows[0]["bytes"]) if rows else 0
 
     async def trim(self, part: Part, before: int) -> None:
         first, end = await self.bounds(part)
@@ -138,21 +156,27 @@ class _Trim(msgspec.Struct, frozen=True):
     first: int
 
     async def __call__(self, tx: Tx) -> None:
-        await tx.rows(
-            "DELETE FROM message WHERE key >= :low AND key < :high",
-            low=self.number << BITS,
-            high=self.number << BITS | self.first,
+        # in the order appends lock: the partition before its messages
+        await tx.rows("SELECT next FROM part WHERE number = :number FOR UPDATE", number=self.number)
+        low, high = self.number << BITS, self.number << BITS | self.first
+        gone = await tx.rows(
+            "SELECT COALESCE(SUM(LENGTH(body)), 0) AS bytes FROM message WHERE key >= :low AND key < :high",
+            low=low,
+            high=high,
         )
+        await tx.rows("DELETE FROM message WHERE key >= :low AND key < :high", low=low, high=high)
         await tx.rows(
-            "UPDATE part SET first = :first WHERE number = :number AND first < :first",
+            "UPDATE part SET first = CASE WHEN first < :first THEN :first ELSE first END, bytes = bytes - :bytes "
+            "WHERE number = :number",
             first=self.first,
+            bytes=int(gone[0]["bytes"]),
             number=self.number,
         )
 
 
-async def _locked(tx: Tx, part: Part) -> tuple[int, int]:
-    """The partition's number and next offset; nobody else appends to it until the transaction ends."""
-    look = "SELECT number, next FROM part WHERE topic = :topic AND partition = :partition FOR UPDATE"
+async def _locked(tx: Tx, part: Part) -> tuple[int, int, float]:
+    """The partition's number, next offset and latest time; nobody else appends to it until the transaction ends."""
+    look = "SELECT number, next, latest FROM part WHERE topic = :topic AND partition = :partition FOR UPDATE"
     rows = await tx.rows(look, topic=part.topic, partition=part.partition)
     if not rows:
         if not part.topic or part.partition < 0:
@@ -163,14 +187,15 @@ async def _locked(tx: Tx, part: Part) -> tuple[int, int]:
                ON CONFLICT (id) DO UPDATE SET parts = part_count.parts + 1 RETURNING parts"""
         )
         await tx.rows(
-            """INSERT INTO part (number, topic, partition, first, next) VALUES (:number, :topic, :partition, 0, 0)
+            """INSERT INTO part (number, topic, partition, first, next, bytes, latest)
+               VALUES (:number, :topic, :partition, 0, 0, 0, 0)
                ON CONFLICT (topic, partition) DO NOTHING""",
             number=counted[0]["parts"],
             topic=part.topic,
             partition=part.partition,
         )
         rows = await tx.rows(look, topic=part.topic, partition=part.partition)
-    return rows[0]["number"], rows[0]["next"]
+    return rows[0]["number"], rows[0]["next"], rows[0]["latest"]
 
 
 async def _known(tx: Tx, number: int, ids: Sequence[str]) -> dict[str, int]:

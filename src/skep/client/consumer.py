@@ -1,0 +1,190 @@
+"""Reading topics: `for message in Consumer(["news"])`. Each message comes at least once and in its partition's order.
+
+Alone, a consumer keeps its own place for as long as it lives. In a group the server keeps the place: a message counts
+as handled when the next one is asked for, or at `commit`; what a crashed member had not handled comes to another.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any, Self
+
+import msgspec
+
+from skep.client.client import Client
+from skep.client.keeper import Keeper
+from skep.client.patience import Patience, persist
+from skep.client.producer import connect, names
+from skep.client.readings import Reading, Readings
+from skep.errors import BadInput, SkepError
+from skep.model.answers import TopicMessage
+
+#: how long an explicit commit waits for a server that is away
+_COMMIT_SECONDS = 60.0
+
+
+class Received(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+    at: float
+    id: str
+    key: str
+    headers: dict[str, str]
+    #: the JSON value that was sent; text where it was no JSON
+    body: Any
+
+    def json(self) -> Any:
+        """The body; when it is text, the JSON in it."""
+        if not isinstance(self.body, str):
+            return self.body
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError as error:
+            where = f"message {self.offset} of {self.topic}/{self.partition}"
+            raise BadInput(f"{where} is no JSON: {error}", hint="its text is in `body`") from error
+
+
+class Consumer:
+    """Iterate in one thread; `stop` and `commit` may come from others."""
+
+    def __init__(
+        self,
+        topics: str | Iterable[str],
+        broker: str | Client | None = None,
+        *,
+        token: str | None = None,
+        group: str | None = None,
+        start: str = "beginning",
+        auto_commit: bool = True,
+        heartbeat: float = 3.0,
+    ) -> None:
+        """`start`: where to begin, in a group only if it is new: `beginning`, `end` or `offset:N`, in a group also
+        `time:SECONDS`. `heartbeat`: seconds between two signs of life to the group."""
+        self.topics = names(topics)
+        self._client = connect(broker, token)
+        self._readings = Readings(self._client.topics)
+        self._auto = auto_commit
+        self._in_hand: Reading | None = None
+        self._keeper: Keeper | None = None
+        self._closed = False
+        try:
+            if group is None:
+                self._begin(start)
+            else:
+                self._keeper = Keeper(self._client.topics, self.topics, group, start, self._readings, heartbeat)
+                self._keeper.start()
+        except BaseException:
+            self._end()
+            raise
+
+    @property
+    def missed(self) -> int:
+        """Messages that were trimmed before this consumer came to them."""
+        return self._readings.missed
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """What it reads at the moment."""
+        with self._readings.changed:
+            return sorted(self._readings.all)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Received:
+        readings = self._readings
+        with readings.changed:
+            self._handled()
+            while not readings.stopped.is_set():
+                if readings.failure:
+                    raise readings.failure
+                if found := readings.take():
+                    self._in_hand, message = found
+                    return _received(self._in_hand.topic, message)
+                readings.changed.wait(1.0)
+        self.close()
+        raise StopIteration
+
+    def commit(self) -> None:
+        """What was handed out so far is handled; in a group the server knows it on return. Conflict when a partition
+        of it has gone to another member, who reads it again."""
+        with self._readings.changed:
+            for reading in self._readings.all.values():
+                reading.done = reading.handed
+            self._in_hand = None
+        if self._keeper:
+            persist(self._keeper.commit, Patience(_COMMIT_SECONDS))
+
+    def unhandled(self) -> None:
+        """The message in hand does not count as handled when the consumer is closed."""
+        with self._readings.changed:
+            self._in_hand = None
+
+    def stop(self) -> None:
+        """Ends the iteration, from any thread or signal handler."""
+        self._readings.stop()
+
+    def close(self) -> None:
+        """Leaves the group. The message in hand counts as handled, unless an exception ended the `with` block."""
+        if self._closed:
+            return
+        with self._readings.changed:
+            self._handled()
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.unhandled()
+        self.close()
+
+    def _handled(self) -> None:
+        reading, self._in_hand = self._in_hand, None
+        if reading is None or not self._auto:
+            return
+        reading.done = reading.handed
+        if self._keeper:
+            self._keeper.wake()
+
+    def _begin(self, start: str) -> None:
+        word, _, number = start.partition(":")
+        for topic in self.topics:
+            for one in self._client.topics.show(topic).partitions:
+                match word:
+                    case "beginning":
+                        offset = one.first
+                    case "end":
+                        offset = one.next
+                    case "offset" if number.isdecimal():
+                        offset = int(number)
+                    case _:
+                        raise BadInput(f"{start!r} is no place to start from", hint="beginning, end or offset:N")
+                with self._readings.changed:
+                    self._readings.add(Reading(topic, one.partition, offset))
+
+    def _end(self) -> None:
+        self._closed = True
+        self._readings.stop()
+        try:
+            if self._keeper:
+                # who cannot say goodbye is missed after a while
+                with contextlib.suppress(SkepError):
+                    self._keeper.leave()
+        finally:
+            self._client.close()
+            self._readings.end()
+
+
+def _received(topic: str, message: TopicMessage) -> Received:
+    return Received(
+        topic,
+        message.partition,
+        message.offset,
+        message.at,
+        message.id,
+        message.key,
+        message.headers,
+        message.body,
+    )

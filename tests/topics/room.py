@@ -1,0 +1,37 @@
+"""The room of topics on its own, over a database and a log."""
+
+from pathlib import Path
+
+import msgspec
+
+from skep.access.service import Access
+from skep.engines.db.base import Database
+from skep.engines.log.base import Log
+from skep.model.caller import Caller
+from skep.topics.groups import Groups
+from skep.topics.queue import Queue
+from skep.topics.service import Topics
+from tests.rooms.house import MovedClock
+
+LIMIT = 1000
+MEMBER_SECONDS = 30.0
+WRITER = Caller("writer", frozenset({"read", "write"}))
+READER = Caller("reader", frozenset({"read"}))
+ANYBODY = Caller("", frozenset(), known=False)
+
+
+class Room(msgspec.Struct):
+    db: Database
+    log: Log
+    clock: MovedClock
+    topics: Topics
+    groups: Groups
+    queue: Queue
+
+
+async def room_on(db: Database, log: Log, data: Path) -> Room:
+    clock = MovedClock()
+    topics = Topics(db, log, clock, LIMIT)
+    await Access(db, clock, data, open_read=True).start()
+    await topics.start()
+    return Room(db, log, clock, topics, Groups(topics, MEMBER_SECONDS), Queue(topics))

@@ -1,0 +1,113 @@
+"""Many producers and consumers, kill -9 again and again: every acknowledged message is there, once, in its order.
+
+A slice of some seconds belongs to every run. `LONG=600 SEED=5 pytest tests/topics/test_topics_long.py` goes on longer.
+"""
+
+import os
+import random
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tests.house.running import RunningSkep
+from tests.topics.crowd import AWAY, GROUP, PARTITIONS, Consumer, Place, Story, Wire, produce
+
+LONG = float(os.environ.get("LONG", "5"))
+SEED = int(os.environ.get("SEED", "11"))
+COUNTED, PLAIN, CONSUMERS = 4, 4, 3
+DRAIN_SECONDS = 120.0
+
+
+@pytest.mark.parametrize("log", ["db", "nats"])
+def test_acknowledged_messages_survive_kills(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
+    url = "db:" if log == "db" else request.getfixturevalue("nats_server").url
+    with RunningSkep(tmp_path / "data", log=url) as skep, ThreadPoolExecutor(COUNTED + PLAIN + CONSUMERS) as crowd:
+        story = Story(skep, "crowd")
+        skep_makes(story)
+        try:
+            counted = {f"c{n}": crowd.submit(produce, story, f"c{n}", n, counted=True) for n in range(COUNTED)}
+            plain = {f"p{n}": crowd.submit(produce, story, f"p{n}", n, counted=False) for n in range(PLAIN)}
+            consumers = [crowd.submit(Consumer(story, n).run) for n in range(CONSUMERS)]
+            kill_again_and_again(story, random.Random(SEED))
+            story.produced.set()
+            made = {name: one.result(60) for name, one in (counted | plain).items()}
+            drain(story)
+        finally:
+            story.produced.set()
+            story.drained.set()
+        for one in consumers:
+            one.result(60)
+        stored = everything(story)
+        check_stored(story, stored, made)
+        check_delivered(story, stored)
+        assert skep.stop() == 0, skep.tail()
+
+
+def skep_makes(story: Story) -> None:
+    wire = Wire(Story(story.skep, ""))
+    wire.ask("POST", "", {"name": story.topic, "partitions": PARTITIONS})
+    wire.close()
+
+
+def kill_again_and_again(story: Story, chance: random.Random) -> None:
+    until = monotonic() + LONG
+    while monotonic() < until:
+        threading.Event().wait(0.3 + 2.0 * chance.random())  # the moment of the kill is the test's input
+        story.skep.kill()
+        story.crashes += 1
+        story.skep.start()
+
+
+def drain(story: Story) -> None:
+    wire, until = Wire(story), monotonic() + DRAIN_SECONDS
+    while monotonic() < until:
+        try:
+            if not sum(one["lag"] for one in wire.ask("GET", f"/groups/{GROUP}/lag")["partitions"]):
+                break
+        except AWAY:
+            continue
+        threading.Event().wait(0.2)
+    wire.close()
+    assert monotonic() < until, "the group never came to the end"
+
+
+def everything(story: Story) -> dict[Place, dict[str, Any]]:
+    stored: dict[Place, dict[str, Any]] = {}
+    wire = Wire(story)
+    for partition in range(PARTITIONS):
+        offset = 0
+        while found := wire.ask("GET", f"/messages?partition={partition}&offset={offset}&max=1000")["messages"]:
+            for message in found:
+                assert message["offset"] == offset, "a gap"
+                stored[partition, offset] = message["body"]
+                offset += 1
+    wire.close()
+    return stored
+
+
+def check_stored(story: Story, stored: dict[Place, dict[str, Any]], made: dict[str, int]) -> None:
+    assert len(story.acknowledged) > 100
+    lost = {place: body for place, body in story.acknowledged.items() if stored.get(place) != body}
+    assert not lost
+    by_producer: dict[str, list[int]] = defaultdict(list)
+    for place in sorted(stored):
+        by_producer[stored[place]["by"]].append(stored[place]["n"])
+    for name, numbers in by_producer.items():
+        if name.startswith("c"):
+            assert numbers == list(range(made[name])), f"{name}: lost, repeated or out of order"
+        else:
+            assert numbers == sorted(set(numbers)), f"{name}: repeated or out of order"
+
+
+def check_delivered(story: Story, stored: dict[Place, dict[str, Any]]) -> None:
+    last: dict[Place, int] = {}
+    for place, body, crashes in story.delivered:
+        assert stored[place] == body
+        assert place not in last or last[place] < crashes, f"{place} came twice without a crash between"
+        last[place] = crashes
+    assert last.keys() == stored.keys()
