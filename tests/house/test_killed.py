@@ -114,11 +114,10 @@ def test_a_disk_that_fills_up_and_empties_again(tmp_path: Path, forge: Forge) ->
         skep.data = Path(f"/proc/{skep.process.pid}/root{folder}")
         skep.cli("source", "add", forge.url("disk/one"), "--wait")
         filler = skep.data / "filler"
-        with filler.open("wb") as file:
+        with filler.open("wb", buffering=0) as file:
             try:
                 while True:
                     file.write(os.urandom(1 << 16))
-                    file.flush()
             except OSError:
                 pass
         refused = skep.cli("source", "add", forge.url("disk/two"), check=False)

@@ -1,6 +1,6 @@
 import asyncio
-import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -244,5 +244,13 @@ async def test_hundreds_of_children_under_load(desk: MemoryDesk, server: LinkSer
     await asyncio.wait([loading])
     assert set(codes) == {0}
     assert n > 100
-    assert os.environ["GRPC_ENABLE_FORK_SUPPORT"] == "0"
-    assert "multiprocessing.popen_fork" not in sys.modules
+
+
+def test_a_worker_never_forks_by_multiprocessing() -> None:
+    """grpc's threads do not survive a fork; in a process of its own, for other tests' imports do not count."""
+    script = (
+        "import os, sys, skep.roles.worker\n"
+        "assert os.environ['GRPC_ENABLE_FORK_SUPPORT'] == '0'\n"
+        "assert 'multiprocessing.popen_fork' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

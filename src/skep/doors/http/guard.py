@@ -9,6 +9,7 @@ import binascii
 import ipaddress
 import logging
 import time
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -29,15 +30,21 @@ _OPEN = ("/healthz", "/readyz", "/static/")
 _NOBODY = Caller("nobody", frozenset(), known=False)
 #: who uses the topic queue without a token, where the settings allow it
 _OLD_SCRIPT = Caller("anonymous", frozenset({"read", "write"}), known=False)
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-}
+_HEADERS: list[tuple[bytes, bytes]] = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_FRESH = (b"cache-control", b"private, no-cache")
+#: what the guard looks at
+_FIELDS = {b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie"}
 
 
 class Hosts:
@@ -50,8 +57,10 @@ class Hosts:
         self._names = {name.lower() for name in settings.allow_hosts} | ({self._public} if public.netloc else set())
         if public.hostname:
             self._names.add(public.hostname)
+        #: asked with every request, and mostly the same
+        self.serves = lru_cache(maxsize=256)(self._serves)
 
-    def serves(self, host: str) -> bool:
+    def _serves(self, host: str) -> bool:
         name, port = split_host(host)
         if port and not port.isdecimal():
             return False
@@ -151,10 +160,10 @@ class _Sending:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message["headers"])
-            names = {name.lower() for name, _ in headers}
-            extra = _HEADERS if b"cache-control" in names else {**_HEADERS, "cache-control": "private, no-cache"}
-            message["headers"] = headers + [(name.encode(), value.encode()) for name, value in extra.items()]
+            headers = [*message["headers"], *_HEADERS]
+            if not any(name.lower() == b"cache-control" for name, _ in headers):
+                headers.append(_FRESH)
+            message["headers"] = headers
         elif self._bare and message["type"] == "http.response.body":
             message["body"] = b""
         await self._send(message)
@@ -189,7 +198,9 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def _fields(scope: HTTPScope) -> dict[str, str]:
     fields: dict[str, str] = {}
     for name, value in scope["headers"]:
-        key = name.decode("latin-1").lower()
+        if name not in _FIELDS:  # ASGI gives names in small letters
+            continue
+        key = name.decode("latin-1")
         if key in ("host", "origin", "authorization") and key in fields:
             raise BadInput(f"the header {key!r} is there twice")
         fields[key] = value.decode("latin-1")
