@@ -4,10 +4,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from skep.engines.db.base import Database
 from skep.engines.open import find
 from skep.testing.postgres import fresh_database, running_postgres
+
+# how long an example takes is the machine's affair
+settings.register_profile("skep", deadline=None)
+settings.load_profile("skep")
 
 
 @pytest.fixture(scope="session")

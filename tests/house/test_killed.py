@@ -90,7 +90,7 @@ def ask(skep: RunningSkep, url: str) -> None:
 
 def check(skep: RunningSkep, url: str, repo: Repo) -> None:
     source: dict[str, Any] = skep.rows("source", "show", url)[0]
-    assert source["state"] == "current", source
+    assert source["state"] == "current", f"{source['failure']}{skep.tail()}"
     mirror = mirror_of(skep, source["id"])
     assert refs(mirror) == repo.refs()
     fsck = subprocess.run(["git", "-C", str(mirror), "fsck", "--full"], capture_output=True, check=False)
