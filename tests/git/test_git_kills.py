@@ -94,7 +94,13 @@ async def test_stale_locks_and_leftovers_are_swept(forge: Forge, follow: Follow,
     await one.succeed()
     (one.folder / "refs/heads/topic").mkdir(parents=True)
     leftovers = ["HEAD.lock", "packed-refs.lock", "config.lock", "refs/heads/main.lock", "refs/heads/topic/x.lock"]
-    leftovers += ["objects/pack/tmp_pack_abc", "objects/pack/tmp_idx_abc", "objects/pack/pack-1.keep", "shallow.lock"]
+    leftovers += [
+        "packed-refs.new",
+        "objects/pack/tmp_pack_abc",
+        "objects/pack/tmp_idx_abc",
+        "objects/pack/pack-1.keep",
+        "shallow.lock",
+    ]
     for name in leftovers:
         (one.folder / name).write_bytes(b"")
     (one.folder / "refs/heads/powercut").write_bytes(b"")

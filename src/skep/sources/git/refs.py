@@ -46,6 +46,8 @@ def sweep(folder: Path) -> None:
     for place in (folder, folder / "objects/info", folder / "objects/info/commit-graphs"):
         for lock in place.glob("*.lock"):
             lock.unlink(missing_ok=True)
+    # git writes it beside its lock and refuses to begin while it is there
+    (folder / "packed-refs.new").unlink(missing_ok=True)
     for path in list(_files(folder / "refs")):
         # a ref without content is what a power cut leaves of one that was being written
         if path.endswith(b".lock") or not _content(path):
