@@ -24,7 +24,9 @@ docs: .venv/.run
 	$(PY) -m skep.doors.cli.reference
 
 bench: .venv/.test
+	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql
 	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done
+	$(PY) -m bench.search
 
 # `make lock` keeps what is locked where it can; `make lock UPGRADE=--upgrade` takes the newest
 lock:

@@ -207,7 +207,8 @@ def _error(status: int, data: bytes, url: str) -> SkepError:
 
 
 def _by_code(kind: type[SkepError]) -> dict[str, type[SkepError]]:
-    return {kind.code: kind} | {code: sub for child in kind.__subclasses__() for code, sub in _by_code(child).items()}
+    """Who gave a code its name comes last: a subclass that shares it must not take its parent's place."""
+    return {code: sub for child in kind.__subclasses__() for code, sub in _by_code(child).items()} | {kind.code: kind}
 
 
 def _foreign(url: str, what: str) -> SkepError:
