@@ -9,8 +9,16 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 def new_id(prefix: str, now: float) -> str:
     """`prefix_` + ULID: sorts by time of making, random below the millisecond."""
-    number = int(now * 1000) << 80 | secrets.randbits(80)
-    return prefix + "_" + "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -5, -5))
+    return new_ids(prefix, now, 1)[0]
+
+
+def new_ids(prefix: str, now: float, count: int) -> list[str]:
+    """Ids that sort in the order of the list."""
+    first = int(now * 1000) << 80 | secrets.randbits(79)
+    return [
+        prefix + "_" + "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -5, -5))
+        for number in range(first, first + count)
+    ]
 
 
 def change_id(source: str, entry: str, seq: int) -> str:

@@ -1,0 +1,165 @@
+"""Tasks and contexts: what is asked for (…Spec), where it stands (Task, Context), and how it came there (Move)."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from skep.model.run import Limits
+
+TaskState = Literal[
+    "CREATED", "SUBMITTED", "WAITING", "SCHEDULED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "ABORTED"
+]
+ContextState = Literal["RUNNING", "FINISHED", "FAILED"]
+#: who makes a move
+Actor = Literal["client", "dispatcher", "worker", "person"]
+#: none: any number beside it; context: only tasks of its own context beside it; worker: nothing beside it
+Exclusive = Literal["none", "context", "worker"]
+#: finished: the other must have FINISHED; ended: FAILED and ABORTED will do as well
+NeedRule = Literal["finished", "ended"]
+
+
+class Need(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    #: name of another task of the same context
+    task: str
+    rule: NeedRule = "finished"
+
+
+class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A task as it is submitted. With `template` it begins as that template; fields given here win."""
+
+    name: str = ""
+    #: `command`, or a kind that is built in
+    kind: str = "command"
+    #: of a command: the program and its arguments
+    argv: tuple[str, ...] = ()
+    #: of a built-in kind
+    arguments: dict[str, Any] = {}
+    #: inherited from the context; the task's own win
+    properties: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    needs: tuple[Need, ...] = ()
+    #: which workers may do it: an expression over their facts
+    selector: str = ""
+    #: id of the source it is about; who holds it comes first
+    source: str = ""
+    #: only the holder of `source` may do it
+    holder: bool = False
+    exclusive: Exclusive = "none"
+    limits: Limits = Limits()
+    #: how often it is tried again after a failure or a lost worker
+    retries: int = 0
+    #: seconds before the first retry; doubled for each further one
+    backoff: float = 1.0
+    #: higher goes first
+    priority: int = 0
+    #: seconds from submission after which it is given up, wherever it stands
+    timeout: float | None = None
+    template: str = ""
+
+
+class ContextSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    name: str
+    tasks: tuple[TaskSpec, ...] = ()
+    description: str = ""
+    properties: dict[str, str] = {}
+    templates: dict[str, TaskSpec] = {}
+    #: all its tasks are placed at once or none is, so that tasks that wait for each other never deadlock
+    together: bool = False
+
+
+class Move(msgspec.Struct, frozen=True):
+    """One line of a task's reason log."""
+
+    state: TaskState
+    attempt: int
+    by: Actor
+    reason: str
+    at: float
+
+
+class Task(msgspec.Struct, frozen=True):
+    id: str
+    context: str
+    name: str
+    kind: str
+    state: TaskState
+    #: number of the newest placement; reports of older ones are refused
+    attempt: int
+    #: tries that failed or were lost
+    failures: int
+    #: member that has it; empty while none does
+    worker: str
+    #: why it is where it is
+    reason: str
+    created_at: float
+    ended_at: float | None = None
+    #: not placed again before
+    not_before: float = 0.0
+    #: of a command that has ended
+    code: int | None = None
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """One task, whole."""
+
+    task: Task
+    spec: TaskSpec
+    moves: list[Move]
+    #: what it answered, if anything
+    result: Any = None
+
+
+class Context(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    state: ContextState
+    #: what it was made for: `person:NAME`, `change:BATCH`, `clock:TIME`, `request:…`
+    cause: str
+    created_at: float
+    #: tasks, those not ended yet, and those that FAILED or were ABORTED
+    tasks: int
+    left: int
+    failed: int
+    ended_at: float | None = None
+    description: str = ""
+    properties: dict[str, str] = {}
+    together: bool = False
+
+
+class ContextView(msgspec.Struct, frozen=True):
+    context: Context
+    #: a bounded number of them, oldest first
+    tasks: list[Task]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A placed task on its way to its worker."""
+
+    task: str
+    attempt: int
+    context: str
+    name: str
+    spec: TaskSpec
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker says of a task it was given. SUBMITTED: it declines."""
+
+    task: str
+    attempt: int
+    state: Literal["SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED"]
+    reason: str = ""
+    at: float = 0.0
+    code: int | None = None
+    result: Any = None
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A piece of a task's output. `n` counts the pieces of one attempt, so that a repeat is recognised."""
+
+    task: str
+    attempt: int
+    n: int
+    stream: Literal["stdout", "stderr"]
+    at: float
+    body: bytes

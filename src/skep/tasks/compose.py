@@ -1,0 +1,96 @@
+"""From a submitted ContextSpec to tasks that can be stored: templates filled in, properties inherited, needs checked. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from skep.errors import BadInput
+from skep.model.task import ContextSpec, TaskSpec
+from skep.tasks.selector import parse
+
+MOST_TASKS = 100_000
+_NAME = re.compile(r"[\w][\w .:/+@-]{0,199}")
+_MOST_RETRIES = 100
+#: fields that are joined with the template's instead of replacing them
+_JOINED = ("properties", "environment", "arguments")
+
+
+def compose(spec: ContextSpec, known: Mapping[str, str] | None = None) -> list[TaskSpec]:
+    """`known` are tasks the context has already (name -> id): new ones may need them and must not bear their names."""
+    if not _NAME.fullmatch(spec.name):
+        raise BadInput(f"{spec.name[:80]!r} is no name for a context", hint="letters, digits, spaces and . : / + @ -")
+    if len(spec.tasks) + len(known or ()) > MOST_TASKS:
+        raise BadInput(f"a context of {len(spec.tasks)} tasks; at most {MOST_TASKS} are allowed")
+    if not spec.tasks:
+        raise BadInput("a context without tasks would never end", hint="give at least one task")
+    tasks = [_filled(task, spec, number) for number, task in enumerate(spec.tasks, 1)]
+    names = {task.name for task in tasks}
+    if len(names) < len(tasks) or names & set(known or ()):
+        seen: set[str] = set(known or ())
+        twice = next(task.name for task in tasks if task.name in seen or seen.add(task.name))  # type: ignore[func-returns-value]  # add answers None, which goes on
+        raise BadInput(f"two tasks are called {twice!r}", hint="each task of a context has its own name")
+    if spec.together and any(task.needs for task in tasks):
+        raise BadInput("tasks placed together cannot need each other", hint="let them wait at a checkpoint or a latch")
+    _check_needs(tasks, names | set(known or ()))
+    return tasks
+
+
+def _filled(task: TaskSpec, spec: ContextSpec, number: int) -> TaskSpec:
+    own: dict[str, Any] = msgspec.to_builtins(task)
+    own.pop("template", None)
+    base: dict[str, Any] = {}
+    if task.template:
+        if task.template not in spec.templates:
+            raise BadInput(f"there is no template {task.template!r}", hint=f"there are: {', '.join(spec.templates)}")
+        base = msgspec.to_builtins(spec.templates[task.template])
+    joined = {field: {**base.get(field, {}), **own.get(field, {})} for field in _JOINED}
+    joined["properties"] = {**spec.properties, **joined["properties"]}
+    merged = {**base, **own, **joined}
+    merged["name"] = merged.get("name") or f"task-{number}"
+    return _checked(msgspec.convert(merged, TaskSpec))
+
+
+def _checked(task: TaskSpec) -> TaskSpec:
+    if not _NAME.fullmatch(task.name):
+        raise BadInput(f"{task.name[:80]!r} is no name for a task", hint="letters, digits, spaces and . : / + @ -")
+    if task.kind == "command" and not (task.argv and task.argv[0]):
+        raise BadInput(f"task {task.name!r} says nothing to run", hint="give argv, or the kind of a built-in task")
+    if task.kind != "command" and task.argv:
+        raise BadInput(f"task {task.name!r} of kind {task.kind!r} takes no argv", hint="give arguments instead")
+    if any("\0" in word for word in (*task.argv, *task.environment, *task.environment.values())):
+        raise BadInput(f"task {task.name!r}: a zero byte cannot be passed to a program")
+    if not 0 <= task.retries <= _MOST_RETRIES:
+        raise BadInput(f"task {task.name!r}: {task.retries} retries; 0 to {_MOST_RETRIES} are allowed")
+    if task.backoff < 0 or (task.timeout is not None and task.timeout <= 0):
+        raise BadInput(f"task {task.name!r}: backoff and timeout are positive numbers of seconds")
+    if task.holder and not task.source:
+        raise BadInput(f"task {task.name!r} wants the holder of a source but names none", hint="give its source")
+    parse(task.selector)
+    return task
+
+
+def _check_needs(tasks: Sequence[TaskSpec], names: set[str]) -> None:
+    """Every need exists and none leads back to where it came from."""
+    needs = {task.name: {need.task for need in task.needs} for task in tasks}
+    for name, wanted in needs.items():
+        if missing := wanted - names:
+            raise BadInput(f"task {name!r} needs {min(missing)!r}, which is not in its context")
+    waiting = {name: {need for need in wanted if need in needs} for name, wanted in needs.items()}
+    followers: dict[str, list[str]] = {}
+    for name, wanted in waiting.items():
+        for need in wanted:
+            followers.setdefault(need, []).append(name)
+    free = [name for name, wanted in waiting.items() if not wanted]
+    done = 0
+    while free:
+        name = free.pop()
+        done += 1
+        for follower in followers.get(name, ()):
+            waiting[follower].discard(name)
+            if not waiting[follower]:
+                free.append(follower)
+    if done < len(tasks):
+        circle = sorted(name for name, wanted in waiting.items() if wanted)
+        raise BadInput(f"tasks need each other in a circle: {', '.join(circle[:10])}")

@@ -1,0 +1,209 @@
+"""Contexts: tasks that belong together. What people and programs ask for; the dispatcher does the rest."""
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import BadInput, Conflict, NotFound
+from skep.model.answers import Page
+from skep.model.caller import Caller
+from skep.model.ids import new_id
+from skep.model.task import Context, ContextSpec, ContextView, TaskSpec
+from skep.tasks.compose import compose
+from skep.tasks.insert import insert
+from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, reopen
+from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, task_of
+
+#: tasks shown with their context
+SHOWN = 1000
+_templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
+
+
+class Contexts:
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def start(self) -> None:
+        await self._db.migrate("tasks", STEPS)
+
+    async def submit(self, caller: Caller, spec: ContextSpec, *, cause: str = "", once: str = "") -> Context:
+        """`once` names an occasion: a second submission for the same one answers with the context of the first."""
+        caller.need("write")
+        tasks, now = compose(spec), self._clock.now()
+
+        async def work(tx: Tx) -> str:
+            id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
+            await note(tx, now, caller, "context.submit", id)
+            return id
+
+        return await self._context(await self._db.write(work))
+
+    async def add(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> list[str]:
+        """More tasks for a context that is still running; answers with their ids. A task may do so for its own."""
+        caller.need("write")
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> list[str]:
+            rows = await tx.rows("SELECT * FROM context WHERE id = :id FOR UPDATE", id=context)
+            if not rows:
+                raise _unknown(context)
+            if rows[0]["state"] != "RUNNING":
+                raise Conflict(f"context {context} is {rows[0]['state']}", hint="submit another context")
+            if rows[0]["together"]:
+                raise BadInput("a context whose tasks are placed together takes no more of them")
+            known = {
+                row["name"]: row["id"]
+                for row in await tx.rows("SELECT id, name FROM task WHERE context = :id", id=context)
+            }
+            properties, templates = json.loads(rows[0]["properties"]), _templates(rows[0]["templates"])
+            spec = ContextSpec(rows[0]["name"], tuple(tasks), properties=properties, templates=templates)
+            return await insert(tx, context, compose(spec, known), now, known=known)
+
+        return await self._db.write(work)
+
+    async def show(self, caller: Caller, id: str, *, after: str = "", limit: int = SHOWN) -> ContextView:
+        caller.need("read")
+        context = await self._context(id)
+        rows = await self._db.read(
+            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE context = :id AND id > :after ORDER BY id LIMIT :limit",  # noqa: S608
+            id=id,
+            after=after,
+            limit=limit,
+        )
+        return ContextView(context, [task_of(row) for row in rows])
+
+    async def cancel(self, caller: Caller, id: str, reason: str = "") -> Context:
+        """Everything in it that has not ended is aborted."""
+        caller.need("write")
+        await self._context(id)
+
+        async def work(tx: Tx) -> None:
+            await ask_to_abort(tx, "context", id, caller, reason)
+            await note(tx, self._clock.now(), caller, "context.cancel", id)
+
+        await self._db.write(work)
+        return await self._context(id)
+
+    async def retry(self, caller: Caller, id: str) -> Context:
+        """What FAILED or was ABORTED is submitted again; what FINISHED stays."""
+        caller.need("write")
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> None:
+            context = await tx.rows("SELECT id FROM context WHERE id = :id FOR UPDATE", id=id)
+            if not context:
+                raise _unknown(id)
+            rows = await tx.rows(
+                f"SELECT {COLUMNS} FROM task WHERE context = :id AND state IN ('FAILED', 'ABORTED') FOR UPDATE",  # noqa: S608
+                id=id,
+            )
+            if not rows:
+                raise Conflict(f"no task of context {id} has failed", hint="there is nothing to retry")
+            await reopen(tx, id, [Moving(row) for row in rows], caller.subject, now)
+            await note(tx, now, caller, "context.retry", id)
+
+        await self._db.write(work)
+        return await self._context(id)
+
+    async def wait(self, caller: Caller, id: str, timeout: float) -> Context:
+        """Until it has ended, or `timeout` passed: then its state is still RUNNING."""
+        caller.need("read")
+        until = self._clock.now() + timeout
+        async with self._db.listen(context_channel(id)) as bell:
+            while True:
+                context = await self._context(id)
+                left = until - self._clock.now()
+                if context.state != "RUNNING" or left <= 0:
+                    return context
+                await bell.wait(min(left, 30.0))
+
+    async def remove(self, caller: Caller, id: str) -> None:
+        """With its tasks and their output; only when it has ended."""
+        caller.need("write")
+
+        async def work(tx: Tx) -> None:
+            if not await remove(tx, id):
+                raise Conflict(f"context {id} is still running", hint="cancel it first")
+            await note(tx, self._clock.now(), caller, "context.remove", id)
+
+        await self._context(id)
+        await self._db.write(work)
+
+    async def _context(self, id: str) -> Context:
+        rows = await self._db.read("SELECT * FROM context WHERE id = :id", id=id)
+        if not rows:
+            raise _unknown(id)
+        return context_of(rows[0])
+
+    async def list(
+        self, caller: Caller, *, page: str = "", limit: int = 100, state: str = "", cause: str = ""
+    ) -> Page[Context]:
+        """The newest first. `cause` is the beginning of one: `person`, `change:BATCH`."""
+        caller.need("read")
+        rows = await self._db.read(
+            "SELECT * FROM context WHERE (:page = '' OR id < :page) AND (:state = '' OR state = :state) "
+            "AND substr(cause, 1, length(:cause)) = :cause ORDER BY id DESC LIMIT :limit",
+            page=page,
+            state=state,
+            cause=cause,
+            limit=limit + 1,
+        )
+        items = [context_of(row) for row in rows[:limit]]
+        return Page(items, items[-1].id if len(rows) > limit else "")
+
+
+async def create(tx: Tx, spec: ContextSpec, tasks: Sequence[TaskSpec], cause: str, once: str, now: float) -> str:
+    """The context's id; with `once`, that of the one that is there already."""
+    id = new_id("ctx", now)
+    made = await tx.rows(
+        "INSERT INTO context (id, name, description, cause, once, state, properties, templates, together, bucket, "
+        "tasks, unended, failed, created_at) VALUES (:id, :name, :description, :cause, :once, 'RUNNING', :properties, "
+        ":templates, :together, :bucket, 0, 0, 0, :now) ON CONFLICT (once) DO NOTHING RETURNING id",
+        id=id,
+        name=spec.name,
+        description=spec.description,
+        cause=cause,
+        once=once or None,
+        properties=json.dumps(spec.properties),
+        templates=msgspec.json.encode(spec.templates),
+        together=int(spec.together),
+        bucket=bucket_of(id),
+        now=now,
+    )
+    if not made:
+        known = await tx.rows("SELECT id FROM context WHERE once = :once", once=once)
+        return str(known[0]["id"])
+    await insert(tx, id, tasks, now, together=spec.together)
+    return id
+
+
+async def ask_to_abort(tx: Tx, column: str, id: str, caller: Caller, reason: str) -> list[Row]:
+    """A wish that the dispatcher fulfils: `column` is `id` for a task, `context` for all of one."""
+    by = f"{caller.subject}: {reason}" if reason else caller.subject
+    tx.ring(WORK)
+    return await tx.rows(
+        f"UPDATE task SET abort_by = :by WHERE {column} = :id AND {UNENDED_SQL} RETURNING id",  # noqa: S608
+        by=by,
+        id=id,
+    )
+
+
+async def remove(tx: Tx, id: str) -> bool:
+    """False: it is still running."""
+    gone = await tx.rows("DELETE FROM context WHERE id = :id AND state <> 'RUNNING' RETURNING id", id=id)
+    if not gone:
+        return False
+    tasks = "(SELECT id FROM task WHERE context = :id)"
+    await tx.rows(f"DELETE FROM output WHERE task IN {tasks}", id=id)  # noqa: S608
+    await tx.rows(f"DELETE FROM need WHERE task IN {tasks}", id=id)  # noqa: S608
+    await tx.rows("DELETE FROM task WHERE context = :id", id=id)
+    return True
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f"there is no context {id!r}", hint="`skep context list` shows those there are")

@@ -1,0 +1,160 @@
+"""The dispatcher: events become messages, messages become actions, one after the other.
+
+Whatever happens rings one bell; the loop looks what there is to do among the tasks that are this coordinator's own, and
+does it in order. It keeps nothing between two turns, so a lost ring costs time at most, and locks nothing but rows.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.tasks.moves import COLUMNS, WORK, Moving, store
+from skep.tasks.owners import BEAT_SECONDS, Owners
+from skep.tasks.placing import place, runs_channel
+from skep.tasks.states import ACTIVE
+from skep.tasks.sweep import Sweep
+from skep.tasks.tables import UNENDED_SQL
+from skep.topics.service import Topics
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1000
+_LONGEST_NAP = 60.0
+_FIRST_SWEEP, _SWEEP_EVERY = 15.0, 30.0
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """Tasks were submitted."""
+
+
+class CheckSchedulability(msgspec.Struct, frozen=True):
+    """Something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over."""
+
+
+class AbortTask(msgspec.Struct, frozen=True):
+    """Somebody wants tasks to end."""
+
+
+class ExpireTask(msgspec.Struct, frozen=True):
+    """Tasks whose time is over."""
+
+
+Message = NewTask | CheckSchedulability | AbortTask | ExpireTask
+
+
+class Dispatcher:
+    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float) -> None:
+        self._db = db
+        self._clock = clock
+        self._topics = topics
+        self._owners = owners
+        self._lease = lease
+        self.sweep = Sweep(db, clock, topics, owners, lease)
+
+    async def run(self) -> None:
+        """Until cancelled. Woken by the bell; the pauses only bound what a lost ring could cost."""
+        next_sweep = self._clock.now() + _FIRST_SWEEP
+        await self.sweep.once()
+        async with self._db.listen(WORK) as bell:
+            while True:
+                for message in (AbortTask(), ExpireTask(), NewTask(), CheckSchedulability()):
+                    while await self.act(message):
+                        pass
+                now = self._clock.now()
+                if now >= next_sweep:
+                    await self.sweep.once()
+                    next_sweep = now + _SWEEP_EVERY
+                await bell.wait(max(0.0, min(next_sweep, await self._next()) - now))
+
+    async def keep(self) -> None:
+        """Say that this coordinator lives; what became its own is looked at, whoever had it before."""
+        async with self._db.listen("coordinator") as bell:
+            while True:
+                gained = await self._owners.beat()
+                if gained:
+                    await self.sweep.once()
+                    await self._db.write(_ring)
+                await bell.wait(BEAT_SECONDS if self._db.shared else _LONGEST_NAP)
+
+    async def act(self, message: Message) -> bool:
+        """True: there may be more of the same."""
+        now = self._clock.now()
+        match message:
+            case NewTask():
+                return await self._db.write(self._enqueue)
+            case CheckSchedulability():
+                given = await self._db.write(lambda tx: self._place(tx, now)) if await self._waiting(now) else {}
+                return sum(given.values()) >= _AT_ONCE
+            case AbortTask():
+                return await self._end("abort_by <> ''", {}, now) >= _AT_ONCE
+            case ExpireTask():
+                return await self._end("deadline <= :now", {"now": now}, now) >= _AT_ONCE
+
+    async def _enqueue(self, tx: Tx) -> bool:
+        now = self._clock.now()
+        rows = await tx.rows(
+            "UPDATE task SET state = 'WAITING', moves = moves || :head || attempt || :tail WHERE id IN "  # noqa: S608
+            f"(SELECT id FROM task WHERE state = 'SUBMITTED' AND {self._owners.sql} LIMIT :most FOR UPDATE SKIP LOCKED) "
+            "RETURNING id",
+            head='["WAITING",',
+            tail=f',"dispatcher","",{now:.6f}]\n',
+            most=_AT_ONCE,
+        )
+        if rows:
+            await self._place(tx, now)
+        return len(rows) >= _AT_ONCE
+
+    async def _place(self, tx: Tx, now: float) -> dict[str, int]:
+        return await place(tx, now, self._clock.random, owned=self._owners.sql, since=now - self._lease)
+
+    async def _waiting(self, now: float) -> bool:
+        """A look without a transaction: most rings find nothing to place."""
+        rows = await self._db.read(
+            "SELECT id FROM task WHERE state = 'WAITING' AND needs_left = 0 AND not_before <= :now LIMIT 1", now=now
+        )
+        return bool(rows)
+
+    async def _end(self, condition: str, params: dict[str, float], now: float) -> int:
+        where = f"{condition} AND {UNENDED_SQL} AND {self._owners.sql}"
+        if not await self._db.read(f"SELECT id FROM task WHERE {where} LIMIT 1", **params):  # noqa: S608
+            return 0
+
+        async def work(tx: Tx) -> int:
+            rows = await tx.rows(
+                f"SELECT {COLUMNS} FROM task WHERE {where} ORDER BY id LIMIT :most FOR UPDATE",  # noqa: S608
+                most=_AT_ONCE,
+                **params,
+            )
+            tasks = [Moving(row) for row in rows]
+            for task in tasks:
+                if task.state in ACTIVE:
+                    tx.ring(runs_channel(task.worker))
+                end(task, now)
+            if await store(tx, self._topics, tasks, now):
+                tx.ring(WORK)
+            return len(tasks)
+
+        return await self._db.write(work)
+
+    async def _next(self) -> float:
+        """When something is due by the clock alone."""
+        rows = await self._db.read(
+            "SELECT min(at) AS at FROM (SELECT min(not_before) AS at FROM task WHERE state = 'WAITING' AND not_before > 0 "
+            "UNION ALL SELECT min(deadline) FROM task WHERE deadline IS NOT NULL AND ended_at IS NULL) AS due"
+        )
+        return float(rows[0]["at"] or self._clock.now() + _LONGEST_NAP)
+
+
+def end(task: Moving, now: float) -> None:
+    """By wish or by time, whichever the row says."""
+    if task.abort_by:
+        task.move("ABORTED", "person", f"aborted by {task.abort_by}", now)
+    elif not task.move("FAILED", "dispatcher", "its time was over before it had ended", now):
+        task.move("ABORTED", "dispatcher", "its time was over before it began", now)
+
+
+async def _ring(tx: Tx) -> None:
+    tx.ring(WORK)

@@ -1,0 +1,184 @@
+"""Moves of tasks inside one transaction, and what follows from them: dependents, contexts, what is told."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from skep.engines.db.base import Row, Tx
+from skep.model.ids import new_id
+from skep.model.task import Actor, ContextState, TaskState
+from skep.model.topic import Draft
+from skep.tasks.states import ENDED, legal, state_of_counts
+from skep.tasks.tables import UNENDED_SQL, line
+from skep.topics.service import TASKS, Topics
+
+#: rung when the dispatcher should look: new tasks, free workers, wishes to abort
+WORK = "tasks"
+
+_UPDATE = (
+    "UPDATE task SET state = :state, worker = :worker, attempt = :attempt, failures = :failures, "
+    "not_before = :not_before, reason = :reason, moves = moves || :lines, result = COALESCE(:result, result), "
+    "code = COALESCE(:code, code), ended_at = :ended_at, abort_by = :abort_by WHERE id = :id"
+)
+#: what a Moving has to know of a task
+COLUMNS = (
+    "id, context, state, attempt, failures, retries, backoff, worker, not_before, reason, dependents, abort_by, name"
+)
+
+
+def context_channel(context: str) -> str:
+    return f"context:{context}"
+
+
+class Moving:
+    """One task on its way through a transaction. Illegal moves are refused, each legal one leaves its line."""
+
+    def __init__(self, row: Row) -> None:
+        self.id: str = row["id"]
+        self.name: str = row["name"]
+        self.context: str = row["context"]
+        self.state: TaskState = row["state"]
+        self.attempt: int = row["attempt"]
+        self.failures: int = row["failures"]
+        self.retries: int = row["retries"]
+        self.backoff: float = row["backoff"]
+        self.worker: str = row["worker"]
+        self.not_before: float = row["not_before"]
+        self.reason: str = row["reason"]
+        self.dependents: int = row["dependents"]
+        self._abort_by: str = row["abort_by"]
+        self._began: TaskState = row["state"]
+        self.result: bytes | None = None
+        self.code: int | None = None
+        self._lines = ""
+        self._at = 0.0
+
+    def move(self, state: TaskState, by: Actor, reason: str, at: float) -> bool:
+        if not legal(self.state, state, by):
+            return False
+        self._lines += line(state, self.attempt, by, reason, at)
+        self.state, self.reason, self._at = state, reason, at
+        if state in ("WAITING", "SUBMITTED"):
+            self.worker = ""
+        return True
+
+    @property
+    def moved(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED and self._began not in ENDED
+
+    def params(self) -> dict[str, str | int | float | bytes | None]:
+        ended = self.state in ENDED
+        return {
+            "id": self.id,
+            "state": self.state,
+            "worker": self.worker,
+            "attempt": self.attempt,
+            "failures": self.failures,
+            "not_before": self.not_before,
+            "reason": self.reason,
+            "lines": self._lines,
+            "result": self.result,
+            "code": self.code,
+            "ended_at": self._at if ended else None,
+            "abort_by": "" if ended else self._abort_by,
+        }
+
+
+async def store(tx: Tx, topics: Topics, tasks: Iterable[Moving], now: float) -> bool:
+    """Write what moved and all that follows from it. True: tasks became ready that nobody has looked at yet."""
+    moved = [task for task in tasks if task.moved]
+    await tx.many(_UPDATE, [task.params() for task in moved])
+    ended = [task for task in moved if task.has_ended]
+    woken, waiting = False, [task for task in ended if task.dependents]
+    while waiting:
+        freed, aborted = await _dependents(tx, waiting, now)
+        woken = woken or freed
+        await tx.many(_UPDATE, [task.params() for task in aborted])
+        ended += aborted
+        waiting = [task for task in aborted if task.dependents]
+    await _count(tx, topics, ended, now)
+    return woken
+
+
+async def _dependents(tx: Tx, ended: Sequence[Moving], now: float) -> tuple[bool, list[Moving]]:
+    """Those that were waiting for these: one need less, or no hope any more."""
+    freed: list[dict[str, str]] = []
+    hopeless: dict[str, Moving] = {}
+    for task in ended:
+        for row in await tx.rows("SELECT task, rule FROM need WHERE target = :id", id=task.id):
+            if task.state == "FINISHED" or row["rule"] == "ended":
+                freed.append({"id": row["task"]})
+            elif row["task"] not in hopeless:
+                found = await tx.rows(
+                    f"SELECT {COLUMNS} FROM task WHERE id = :id AND {UNENDED_SQL} FOR UPDATE",  # noqa: S608
+                    id=row["task"],
+                )
+                hopeless |= {one["id"]: Moving(one) for one in found}
+                if found:
+                    why = f"needs {task.name}, which is {task.state}"
+                    hopeless[row["task"]].move("ABORTED", "dispatcher", why, now)
+    freed.sort(key=lambda row: row["id"])  # in one order everywhere, or two transactions could wait for each other
+    await tx.many("UPDATE task SET needs_left = needs_left - 1 WHERE id = :id", freed)
+    return bool(freed), list(hopeless.values())
+
+
+async def _count(tx: Tx, topics: Topics, ended: Sequence[Moving], now: float) -> None:
+    """The contexts of what has ended, and the news of both."""
+    counts: dict[str, list[int]] = {}
+    for task in ended:
+        count = counts.setdefault(task.context, [0, 0])
+        count[0] += 1
+        count[1] += task.state != "FINISHED"
+    news = [_news("task", task.id, task.state, now, context=task.context, reason=task.reason) for task in ended]
+    for context in sorted(counts):  # in one order everywhere, or two transactions could wait for each other
+        rows = await tx.rows(
+            "UPDATE context SET unended = unended - :n, failed = failed + :failed WHERE id = :id "
+            "RETURNING unended, failed, cause",
+            id=context,
+            n=counts[context][0],
+            failed=counts[context][1],
+        )
+        if rows and rows[0]["unended"] == 0:
+            state = state_of_counts(0, rows[0]["failed"])
+            await end_context(tx, context, state, now)
+            news.append(_news("context", context, state, now, cause=rows[0]["cause"]))
+        tx.ring(context_channel(context))
+    if news:
+        await topics.tell(tx, TASKS, news, now)
+
+
+async def end_context(tx: Tx, context: str, state: ContextState, now: float) -> None:
+    await tx.rows("UPDATE context SET state = :state, ended_at = :now WHERE id = :id", state=state, now=now, id=context)
+
+
+def _news(what: str, id: str, state: str, now: float, **more: str) -> Draft:
+    event = new_id("tke", now)
+    body = {"id": event, "what": what, what: id, "state": state, "at": now, **more}
+    return Draft(msgspec.json.encode(body), event, id)
+
+
+async def reopen(tx: Tx, context: str, tasks: Sequence[Moving], subject: str, now: float) -> None:
+    """Ended tasks are submitted again, each with all its retries; those that need another wait for it again."""
+    for task in tasks:
+        task.failures, task.not_before = 0, 0.0
+        task.move("SUBMITTED", "person", f"{subject} wants it again", now)
+    await tx.many(_UPDATE, [task.params() for task in tasks])
+    await tx.rows(
+        "UPDATE task SET deadline = NULL, needs_left = (SELECT count(*) FROM need JOIN task AS target "
+        "ON target.id = need.target WHERE need.task = task.id AND target.state <> 'FINISHED' "
+        "AND NOT (need.rule = 'ended' AND target.state IN ('FAILED', 'ABORTED'))) "
+        "WHERE context = :context AND state = 'SUBMITTED'",
+        context=context,
+    )
+    await tx.rows(
+        "UPDATE context SET state = 'RUNNING', ended_at = NULL, unended = unended + :n, failed = failed - :n "
+        "WHERE id = :id",
+        n=len(tasks),
+        id=context,
+    )
+    tx.ring(WORK)
+    tx.ring(context_channel(context))

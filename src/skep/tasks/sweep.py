@@ -1,0 +1,106 @@
+"""The scan for irregular tasks: what no event will ever move again. It repairs through the same moves, and counts."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.tasks.moves import COLUMNS, WORK, Moving, end_context, store
+from skep.tasks.owners import Owners
+from skep.tasks.reports import lose
+from skep.tasks.states import state_of_counts
+from skep.tasks.tables import ACTIVE_SQL, UNENDED_SQL
+from skep.topics.service import Topics
+
+log = logging.getLogger(__name__)
+_AT_ONCE = 1000
+_CLASS_SECONDS = 3600.0
+
+
+class Sweep:
+    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float) -> None:
+        self._db = db
+        self._clock = clock
+        self._topics = topics
+        self._owners = owners
+        self._lease = lease
+
+    async def once(self) -> dict[str, int]:
+        """Kind of irregularity -> how many were repaired."""
+        found: dict[str, int] = {}
+        scans: dict[str, Callable[[Tx], Awaitable[int]]] = {
+            "lost_worker": self._lost,
+            "miscounted_needs": self._needs,
+            "miscounted_context": self._contexts,
+            "missing_class": self._classes,
+        }
+        for kind, scan in scans.items():
+            if count := await self._db.write(lambda tx, kind=kind, scan=scan: self._repair(tx, kind, scan)):  # type: ignore[misc]  # both are bound now
+                found[kind] = count
+                log.warning("repaired %d task(s): %s", count, kind)
+        return found
+
+    async def repairs(self) -> dict[str, int]:
+        """All there ever were."""
+        return {row["kind"]: row["n"] for row in await self._db.read("SELECT kind, n FROM repair ORDER BY kind")}
+
+    async def _repair(self, tx: Tx, kind: str, scan: Callable[[Tx], Awaitable[int]]) -> int:
+        count = await scan(tx)
+        if count:
+            await tx.rows(
+                "INSERT INTO repair (kind, n) VALUES (:kind, :n) ON CONFLICT (kind) DO UPDATE SET n = repair.n + :n",
+                kind=kind,
+                n=count,
+            )
+            tx.ring(WORK)
+        return count
+
+    async def _lost(self, tx: Tx) -> int:
+        """With a worker that was not heard of for longer than its lease: it has stopped them by itself."""
+        now = self._clock.now()
+        rows = await tx.rows(
+            f"SELECT {COLUMNS} FROM task WHERE {ACTIVE_SQL} AND {self._owners.sql} AND NOT EXISTS "  # noqa: S608
+            "(SELECT 1 FROM member WHERE member.id = task.worker AND member.last_alive >= :since) "
+            "ORDER BY id LIMIT :most FOR UPDATE",
+            since=now - self._lease,
+            most=_AT_ONCE,
+        )
+        tasks = [Moving(row) for row in rows]
+        for task in tasks:
+            lose(task, f"its worker {task.worker} is lost", now, self._clock.random())
+        await store(tx, self._topics, tasks, now)
+        return len(tasks)
+
+    async def _needs(self, tx: Tx) -> int:
+        """Waiting for needs that have been met: cannot happen, unless somebody wrote to the tables."""
+        rows = await tx.rows(
+            "UPDATE task SET needs_left = 0 WHERE state = 'WAITING' AND needs_left > 0 "  # noqa: S608
+            f"AND {self._owners.sql} AND NOT EXISTS (SELECT 1 FROM need JOIN task AS target ON target.id = need.target "
+            f"WHERE need.task = task.id AND target.{UNENDED_SQL}) RETURNING id"
+        )
+        return len(rows)
+
+    async def _contexts(self, tx: Tx) -> int:
+        """Running without a task that has not ended."""
+        now = self._clock.now()
+        rows = await tx.rows(
+            "SELECT id, (SELECT count(*) FROM task WHERE task.context = context.id AND "  # noqa: S608
+            "task.state IN ('FAILED', 'ABORTED')) AS failed FROM context WHERE state = 'RUNNING' "
+            f"AND {self._owners.sql} AND NOT EXISTS (SELECT 1 FROM task WHERE task.context = context.id "
+            f"AND task.{UNENDED_SQL})"
+        )
+        for row in rows:
+            await tx.rows(
+                "UPDATE context SET unended = 0, failed = :failed WHERE id = :id", id=row["id"], failed=row["failed"]
+            )
+            await end_context(tx, row["id"], state_of_counts(0, row["failed"]), now)
+        return len(rows)
+
+    async def _classes(self, tx: Tx) -> int:
+        """Classes nobody has used for long are removed; a waiting task without its class is submitted again."""
+        await tx.rows(
+            "DELETE FROM task_class WHERE used_at < :old AND NOT EXISTS "  # noqa: S608
+            f"(SELECT 1 FROM task WHERE task.class = task_class.id AND task.{UNENDED_SQL})",
+            old=self._clock.now() - _CLASS_SECONDS,
+        )
+        return 0
