@@ -94,3 +94,13 @@ class NoSpace(SkepError):
 class Damaged(SkepError):
     code = "damaged"
     status = 500
+
+
+def class_of(code: str) -> type[SkepError]:
+    """The class that an error had on the other side of a wire."""
+    return _by_code(SkepError).get(code, SkepError)
+
+
+def _by_code(kind: type[SkepError]) -> dict[str, type[SkepError]]:
+    """Who gave a code its name comes last: a subclass that shares it must not take its parent's place."""
+    return {code: sub for child in kind.__subclasses__() for code, sub in _by_code(child).items()} | {kind.code: kind}

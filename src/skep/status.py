@@ -39,7 +39,7 @@ class StatusView:
             await self._db.read("SELECT 1 AS one")
         except SkepError as error:
             return f"the database does not answer: {error.message}"
-        if not any(member.state == "alive" for member in await self._fleet.members()):
+        if not any(member.state == "alive" and member.role == "worker" for member in await self._fleet.members()):
             return "no worker is attached"
         return ""
 

@@ -6,8 +6,22 @@ from contextlib import asynccontextmanager
 
 from skep.engines.db.base import Bell
 from skep.engines.db.bells import Bells
-from skep.link.messages import PROTOCOL, Ack, Beat, Failed, FetchNow, Hello, Order, Outcome, Refused
+from skep.errors import NotFound
+from skep.link.messages import (
+    PROTOCOL,
+    Ack,
+    AnswerBody,
+    AskBody,
+    Beat,
+    Failed,
+    FetchNow,
+    Hello,
+    Order,
+    Outcome,
+    Refused,
+)
 from skep.model.source import Failure
+from skep.model.space import Get, Got, Placed, Put, Taken
 
 TOKEN = "right"
 
@@ -25,6 +39,9 @@ class MemoryDesk:
         #: awaited before outcomes are answered
         self.slow: asyncio.Event | None = None
         self.refuse: set[int] = set()
+        self.asked: list[tuple[AskBody, bool]] = []
+        self.opened: dict[str, asyncio.Event] = {}
+        self.cancelled: list[str] = []
 
     async def until(self, ready: Callable[[], bool]) -> None:
         async with self.changed, asyncio.timeout(20):
@@ -71,7 +88,25 @@ class MemoryDesk:
         async with self.bells.listen("orders") as bell:
             yield bell
 
-    async def gone(self, member: str) -> None:
+    async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
+        """Put is answered with the sum of its fields, Get when its space is opened, anything else is not found."""
+        self.asked.append((body, again))
+        await self._tell()
+        match body:
+            case Put(_, fields):
+                return Placed(sum(n for n in fields if isinstance(n, int)))
+            case Get(space, _, ticket):
+                try:
+                    await self.opened.setdefault(space, asyncio.Event()).wait()
+                except asyncio.CancelledError:
+                    self.cancelled.append(space)
+                    await self._tell()
+                    raise
+                return Got(Taken(1, (space,), ticket=ticket, lease_until=0.0))
+            case _:
+                raise NotFound("there is no such thing", hint="look elsewhere")
+
+    async def gone(self, member: str, boot: int) -> None:
         self.left.append(member)
         await self._tell()
 

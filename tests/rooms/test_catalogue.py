@@ -120,6 +120,15 @@ async def test_orders_wait_for_a_worker_and_are_confirmed_once(house: House) -> 
     assert [order.kind for order in await orders.pending(house.db, "wrk_1", 10)] == ["release"]
 
 
+async def test_a_manager_is_given_no_sources(house: House) -> None:
+    await house.sources.add(WRITER, "https://example.org/a")
+    await house.fleet.join("man_1", WORKER_TOKEN, 1, "manager")
+    await house.sources.add(WRITER, "https://example.org/b")
+    assert not await orders.pending(house.db, "man_1", 10)
+    await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
+    assert len(await orders.pending(house.db, "wrk_1", 10)) == 2
+
+
 async def test_a_fetch_asked_again_outlives_the_confirmation_of_the_first(house: House) -> None:
     await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
     source = (await house.sources.add(WRITER, "https://example.org/a")).source

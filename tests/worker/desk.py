@@ -9,6 +9,8 @@ from skep.engines.db.base import Bell
 from skep.engines.db.bells import Bells
 from skep.link.messages import (
     Ack,
+    AnswerBody,
+    AskBody,
     Beat,
     BuildIndex,
     Built,
@@ -91,7 +93,10 @@ class RecordingDesk:
         async with self.bells.listen("orders") as bell:
             yield bell
 
-    async def gone(self, member: str) -> None: ...
+    async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
+        raise NotImplementedError
+
+    async def gone(self, member: str, boot: int) -> None: ...
 
     async def _tell(self) -> None:
         async with self.changed:

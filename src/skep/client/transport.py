@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlencode
 import msgspec
 
 from skep.client.whereabouts import port_of
-from skep.errors import NeedsToken, SkepError, Unavailable
+from skep.errors import NeedsToken, SkepError, Unavailable, class_of
 from skep.model.answers import ErrorAnswer, Page
 
 API = "/api/v1"
@@ -199,16 +199,11 @@ def _error(status: int, data: bytes, url: str) -> SkepError:
         body = msgspec.json.decode(data, type=ErrorAnswer).error
     except msgspec.MsgspecError:
         return _foreign(url, f"HTTP status {status}")
-    kind = _by_code(SkepError).get(body.code, SkepError)
+    kind = class_of(body.code)
     hint = body.hint
     if kind is NeedsToken and not hint:
         hint = "set SKEP_TOKEN to a token of this server"
     return kind(body.message, hint=hint, column=body.column)
-
-
-def _by_code(kind: type[SkepError]) -> dict[str, type[SkepError]]:
-    """Who gave a code its name comes last: a subclass that shares it must not take its parent's place."""
-    return {code: sub for child in kind.__subclasses__() for code, sub in _by_code(child).items()} | {kind.code: kind}
 
 
 def _foreign(url: str, what: str) -> SkepError:

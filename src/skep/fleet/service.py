@@ -34,17 +34,17 @@ class Fleet:
         self._clock = clock
         self._token_hash = hashlib.sha256(token.encode()).digest()
         self._beat_every = beat_every
-        #: source -> what its holder does at this moment; not worth storing
-        self.progress: dict[str, Progress] = {}
+        #: member -> source -> what it does at this moment; not worth storing
+        self._progress: dict[str, dict[str, Progress]] = {}
 
     async def start(self) -> None:
         await self._db.migrate("orders", orders.STEPS)
         await self._db.migrate("fleet", _STEPS)
 
     async def join(self, member: str, token: str, boot: int, role: str) -> None:
-        """A member says hello: it is alive, and takes over the sources nobody holds."""
+        """A member says hello: it is alive, and a worker takes over the sources nobody holds."""
         if not hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash):
-            raise NeedsToken("this worker's token is not the one of this coordinator", hint="check its token setting")
+            raise NeedsToken("this member's token is not the one of this coordinator", hint="check its token setting")
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
@@ -58,14 +58,18 @@ class Fleet:
                 boot=boot,
                 now=now,
             )
-            waiting = await tx.rows("UPDATE holding SET member = :id WHERE member IS NULL RETURNING source", id=member)
-            for row in waiting:
-                await orders.order(tx, member, "hold", row["source"])
+            if role == "worker":
+                await self._take_over(tx, member)
 
         await self._db.write(work)
 
+    async def _take_over(self, tx: Tx, member: str) -> None:
+        waiting = await tx.rows("UPDATE holding SET member = :id WHERE member IS NULL RETURNING source", id=member)
+        for row in waiting:
+            await orders.order(tx, member, "hold", row["source"])
+
     async def beat(self, member: str, status: str, progress: dict[str, Progress]) -> None:
-        self.progress = progress
+        self._progress[member] = progress
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
@@ -79,12 +83,20 @@ class Fleet:
         await self._db.write(work, runtime=True)
 
     async def leave(self, member: str) -> None:
-        self.progress = {}
+        self._progress.pop(member, None)
 
         async def work(tx: Tx) -> None:
             await tx.rows("UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id", id=member)
 
         await self._db.write(work, runtime=True)
+
+    def progress(self, source: str) -> Progress | None:
+        return next((busy[source] for busy in self._progress.values() if source in busy), None)
+
+    def settled(self, source: str) -> None:
+        """What was under way for this source is over, whatever the last beat said."""
+        for busy in self._progress.values():
+            busy.pop(source, None)
 
     async def assign(self, tx: Tx, source: str) -> None:
         """Give a new source to the worker seen last; without one it waits."""

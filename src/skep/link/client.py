@@ -9,9 +9,24 @@ import grpc
 
 from skep.clock import Clock
 from skep.errors import Conflict, SkepError, Unavailable
+from skep.link.asking import Asking
 from skep.link.frames import Joiner
-from skep.link.messages import PROTOCOL, Ack, Beat, Done, DownFrame, Hello, Order, Outcome, Refused, Welcome
-from skep.link.session import Wire
+from skep.link.messages import (
+    PROTOCOL,
+    Ack,
+    Answer,
+    AnswerBody,
+    AskBody,
+    Beat,
+    Done,
+    DownFrame,
+    Hello,
+    Order,
+    Outcome,
+    Refused,
+    Welcome,
+)
+from skep.link.wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +76,7 @@ class LinkClient:
         self._credentials = credentials
         self._outcome = asyncio.Event()
         self._hurry = asyncio.Event()
+        self.asking = Asking()
         self.attached = False
 
     def ring(self) -> None:
@@ -71,8 +87,18 @@ class LinkClient:
         """The next beat has news that somebody may be watching."""
         self._hurry.set()
 
+    async def ask(self, body: AskBody, timeout: float | None = None) -> AnswerBody:
+        """The coordinator's answer, or its error. Waits while detached; asked again after a disconnection."""
+        return await self.asking.ask(body, timeout)
+
     async def run(self) -> None:
         """Attach again and again; ends only by cancellation or when a newer process took this one's place."""
+        try:
+            await self._run()
+        finally:
+            self.asking.end()
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             try:
@@ -127,6 +153,7 @@ class _Attached:
         self._outpost = outpost
         self._wire = wire
         self._beat_every = beat_every
+        self._asking = client.asking
         self._outcome = client._outcome
         self._hurry = client._hurry
         self._unacked: set[int] = set()
@@ -137,7 +164,8 @@ class _Attached:
 
     async def run(self) -> None:
         """Until one part fails. No task group: one that fails while it is cancelled forgets that it was cancelled."""
-        parts = [asyncio.create_task(part) for part in (self._read(), self._obey(), self._beat(), self._send())]
+        loops = (self._read(), self._obey(), self._beat(), self._send(), self._asking.send(self._wire))
+        parts = [asyncio.create_task(part) for part in loops]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -156,6 +184,8 @@ class _Attached:
                         if len(self._orders) < _ORDERS:
                             self._orders[message.order] = message
                             self._ordered.set()
+                    case Answer():
+                        self._asking.answered(message)
                     case Ack():
                         acked.extend(message.outcomes)
                     case Refused(n=None):

@@ -8,11 +8,17 @@ import msgspec
 
 from skep.model.search import Delta
 from skep.model.source import Failure, Held, Move, Progress
+from skep.model.space import SpaceAnswer, SpaceRequest
 
 #: raised when an old neighbour would misunderstand; both sides refuse another number with a clear message
 PROTOCOL = 1
 #: bytes of one frame
 FRAME_LIMIT = 1 << 20
+#: asks of one member under way at a time
+ASKS_LIMIT = 4096
+
+AskBody = SpaceRequest
+AnswerBody = SpaceAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -86,6 +92,21 @@ class Built(msgspec.Struct, frozen=True, tag=True):
     fetched_at: float
 
 
+class Ask(Up, frozen=True):
+    """A request that waits for its Answer. After a disconnection it is asked again until one comes."""
+
+    n: int
+    body: AskBody
+    #: the answer to an earlier sending may have been lost
+    again: bool = False
+
+
+class Forget(Up, frozen=True):
+    """Nobody waits for the answer any more."""
+
+    n: int
+
+
 class Down(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     pass
 
@@ -106,6 +127,19 @@ class Refused(Down, frozen=True):
     code: str
     message: str
     hint: str = ""
+
+
+class Declined(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The error that an ask ended with."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Answer(Down, frozen=True):
+    n: int
+    body: AnswerBody | Declined
 
 
 class Order(Down, frozen=True):
@@ -138,5 +172,5 @@ class BuildIndex(msgspec.Struct, frozen=True, tag=True):
     base: str | None
 
 
-UpFrame = list[Hello | Beat | Done | Outcome]
-DownFrame = list[Welcome | Ack | Refused | Order]
+UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]
+DownFrame = list[Welcome | Ack | Refused | Order | Answer]

@@ -13,8 +13,21 @@ import grpc
 from skep.engines.db.base import Bell
 from skep.errors import BadInput, Conflict, SkepError
 from skep.link.frames import HELLO_LIMIT, JOINED_LIMIT, Joiner
-from skep.link.messages import PROTOCOL, Ack, Beat, Hello, Order, Outcome, Refused, UpFrame, Welcome
-from skep.link.session import Session, Wire
+from skep.link.messages import (
+    PROTOCOL,
+    Ack,
+    AnswerBody,
+    AskBody,
+    Beat,
+    Hello,
+    Order,
+    Outcome,
+    Refused,
+    UpFrame,
+    Welcome,
+)
+from skep.link.session import Session
+from skep.link.wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +62,11 @@ class Desk(Protocol):
         """Rings when orders of the member may have been added."""
         ...
 
-    async def gone(self, member: str) -> None:
+    async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
+        """A SkepError becomes the answer. Cancelled when nobody waits for it any more."""
+        ...
+
+    async def gone(self, member: str, boot: int) -> None:
         """The member's stream has ended, and no newer one took its place."""
         ...
 
@@ -134,10 +151,13 @@ class LinkServer:
             await session.wire.write([Welcome(PROTOCOL, self._beat_every)])
             return await session.run()
         finally:
-            del self._sessions[session.member]
-            session.over.set()
-            if not session.replaced:
-                await self._desk.gone(session.member)
+            try:
+                # before the next stream of the member is let in: what it takes must not be released with this one
+                if not session.replaced:
+                    await self._desk.gone(session.member, session.boot)
+            finally:
+                del self._sessions[session.member]
+                session.over.set()
             log.info("%s detached", session.member)
 
 

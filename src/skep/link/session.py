@@ -1,16 +1,13 @@
-"""One attached member, seen from the coordinator: three loops over one stream, so that none waits for another."""
+"""One attached member, seen from the coordinator: a few loops over one stream, so that none waits for another."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import grpc
-import msgspec
-
 from skep.errors import BadInput, SkepError
-from skep.link.frames import Joiner, pack
-from skep.link.messages import Beat, Done, Hello, Outcome, Refused
+from skep.link.asks import Asks
+from skep.link.messages import AnswerBody, Ask, Beat, Done, Forget, Hello, Outcome, Refused
+from skep.link.wire import Wire
 
 if TYPE_CHECKING:
     from skep.link.server import Desk
@@ -25,33 +22,6 @@ _BELL_SECONDS = 60.0
 _SILENT_BEATS = 6
 
 
-class Wire:
-    """Messages over one gRPC stream, on either end."""
-
-    def __init__(self, stream: Any, joiner: Joiner[Any]) -> None:
-        self._stream = stream
-        self._joiner = joiner
-        self._writing = asyncio.Lock()
-
-    def limit(self, size: int) -> None:
-        self._joiner.limit = size
-
-    async def read(self) -> list[Any]:
-        """The next frame; empty at the end of the stream."""
-        while True:
-            part = await self._stream.read()
-            if part is grpc.aio.EOF:
-                return []
-            messages = self._joiner.feed(part)
-            if messages is not None:
-                return messages
-
-    async def write(self, messages: Sequence[msgspec.Struct]) -> None:
-        async with self._writing:
-            for part in pack(messages):
-                await self._stream.write(part)
-
-
 class Session:
     def __init__(self, desk: "Desk", wire: Wire, member: str, boot: int, beat_every: float) -> None:
         self._desk = desk
@@ -60,6 +30,7 @@ class Session:
         self.boot = boot
         self._silence = max(30.0, _SILENT_BEATS * beat_every)
         self._inbox: asyncio.Queue[Outcome] = asyncio.Queue(_INBOX)
+        self._asks = Asks(wire, self._ask)
         self._look = asyncio.Event()
         self._repeat = False
         self._ending: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
@@ -75,7 +46,8 @@ class Session:
 
     async def run(self) -> Refused | None:
         """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
-        work = [asyncio.create_task(part) for part in (self._read(), self._settle(), self._push(), self._listen())]
+        parts = (self._read(), self._settle(), self._push(), self._listen(), self._asks.send())
+        work = [asyncio.create_task(part) for part in parts]
         try:
             waited: list[asyncio.Future[Any]] = [*work, self._ending]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -83,6 +55,7 @@ class Session:
             for task in work:
                 task.cancel()
             results = await asyncio.gather(*work, return_exceptions=True)
+            await self._asks.close()
         if self._ending.done():
             return self._ending.result()
         for error in results:
@@ -107,6 +80,10 @@ class Session:
 
     async def _take(self, message: object) -> None:
         match message:
+            case Ask():
+                self._asks.take(message)
+            case Forget(n):
+                self._asks.forget(n)
             case Outcome():
                 await self._inbox.put(message)
             case Beat():
@@ -118,6 +95,9 @@ class Session:
                 self._look.set()
             case Hello():
                 raise BadInput("a stream has one Hello only")
+
+    async def _ask(self, ask: Ask) -> AnswerBody:
+        return await self._desk.ask(self.member, self.boot, ask.body, ask.again)
 
     async def _settle(self) -> None:
         while True:

@@ -8,11 +8,13 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
-from skep.errors import SkepError
+from skep.errors import BadInput, SkepError
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
 from skep.link.messages import (
     Ack,
+    AnswerBody,
+    AskBody,
     Beat,
     BuildIndex,
     Built,
@@ -76,7 +78,10 @@ class Desk:
     def bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
         return self._db.listen(channel(member))
 
-    async def gone(self, member: str) -> None:
+    async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
+        raise BadInput(f"nobody here answers {type(body).__name__}")
+
+    async def gone(self, member: str, boot: int) -> None:
         await self._fleet.leave(member)
         await self._tell(member, "detached")
 
@@ -131,7 +136,7 @@ class Desk:
                     outcome.source, outcome.epoch, fetched_at, delta, self._clock.now()
                 )
                 verdict = Accepted() if adopted else Stale("the index has moved on; another delta was asked for")
-        self._fleet.progress.pop(outcome.source, None)
+        self._fleet.settled(outcome.source)
         if isinstance(verdict, Stale):
             return Refused(outcome.n, "stale", verdict.reason)
         return Ack((outcome.n,))

@@ -91,7 +91,7 @@ class Sources:
             private=int(caller.sees("private")),
             limit=limit + 1,
         )
-        items = [source_of(row, self._fleet.progress.get(row["id"])) for row in rows[:limit]]
+        items = [source_of(row, self._fleet.progress(row["id"])) for row in rows[:limit]]
         return Page(items, items[-1].id if len(rows) > limit else "")
 
     async def show(self, caller: Caller, ref: str) -> Source:
@@ -99,7 +99,7 @@ class Sources:
         row = await self._find(ref)
         if row is None or not caller.sees(row["visibility"]):
             raise NotFound(f"there is no source {ref!r}", hint="`skep source list` shows those there are")
-        return source_of(row, self._fleet.progress.get(row["id"]))
+        return source_of(row, self._fleet.progress(row["id"]))
 
     async def update(
         self,

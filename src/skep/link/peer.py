@@ -1,0 +1,63 @@
+"""An end of the link that holds nothing: no outbox, no orders, only asks. What managers are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from skep.clock import Clock
+from skep.link.client import LinkClient
+from skep.link.messages import PROTOCOL, AnswerBody, AskBody, Beat, Hello, Order, Outcome, Refused
+from skep.model.ids import new_id
+
+
+class Peer:
+    """`async with Peer(target, token, ("manager",), clock).running() as peer: await peer.ask(…)`"""
+
+    def __init__(
+        self,
+        target: str,
+        token: str,
+        roles: tuple[str, ...],
+        clock: Clock,
+        *,
+        member: str = "",
+        credentials: Any = None,
+    ) -> None:
+        now = clock.now()
+        self.member = member or new_id(roles[0][:3], now)
+        self.boot = int(now * 1000)
+        self.status = "idle"
+        self._hello = Hello(PROTOCOL, self.member, token, self.boot, roles)
+        self.link = LinkClient(self, target, clock, credentials)
+
+    async def ask(self, body: AskBody, timeout: float | None = None) -> AnswerBody:
+        return await self.link.ask(body, timeout)
+
+    async def run(self) -> None:
+        await self.link.run()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        task = asyncio.create_task(self.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # what the link asks of it
+
+    def hello(self) -> Hello:
+        return self._hello
+
+    def beat(self) -> Beat:
+        return Beat(self.status)
+
+    async def obey(self, orders: Sequence[Order]) -> None:
+        """A peer without sources gets none."""
+
+    async def outcomes(self, after: int, limit: int) -> list[Outcome]:
+        return []
+
+    async def settle(self, acked: Sequence[int], refused: Sequence[Refused]) -> None: ...

@@ -1,0 +1,115 @@
+"""Spaces hold tuples that are put, taken and looked at by template. Also the requests that ask for it over the link."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Field = str | int | float | bool
+Fields = tuple[Field, ...]
+TypeName = Literal["str", "int", "float", "bool", "any"]
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """Stands in a template for every value of a type; in JSON `{"type": "int"}`."""
+
+    type: TypeName
+
+
+#: a tuple matches when it has as many fields and each is the value, or of the type, in its place
+Template = tuple[str | int | float | bool | Typed, ...]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+class Tuple(msgspec.Struct, frozen=True, omit_defaults=True):
+    #: place in its space: what was put earlier is lower
+    seq: int
+    fields: Fields
+    #: given by whoever put it; a second put with the id of a tuple that is there is that tuple
+    id: str = ""
+
+
+class Taken(Tuple, frozen=True, kw_only=True):
+    """Hidden from others until it is acknowledged, given back or the lease is over."""
+
+    ticket: str
+    lease_until: float
+
+
+class SpaceInfo(msgspec.Struct, frozen=True):
+    name: str
+    #: tuples in it
+    size: int
+    #: of these, hidden because somebody has taken them
+    taken: int
+
+
+class Request(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Asked over the link. Sent again after a disconnection, so that doing one twice must be doing it once."""
+
+    space: str
+
+
+class Put(Request, frozen=True):
+    fields: Fields
+    #: a repeat is recognised while the tuple is there
+    id: str = ""
+
+
+class Get(Request, frozen=True):
+    template: Template
+    #: made by who asks: a repeat finds what was taken under it
+    ticket: str
+    wait: Seconds = 0.0
+    lease: Seconds = 60.0
+
+
+class Query(Request, frozen=True):
+    template: Template
+    wait: Seconds = 0.0
+
+
+class QueryAll(Request, frozen=True):
+    template: Template
+
+
+class Acknowledge(Request, frozen=True):
+    seq: int
+    ticket: str
+
+
+class GiveBack(Request, frozen=True):
+    seq: int
+    ticket: str
+
+
+class Keep(Request, frozen=True):
+    seq: int
+    ticket: str
+    lease: Seconds = 60.0
+
+
+class Replace(Request, frozen=True):
+    template: Template
+    fields: Fields
+
+
+SpaceRequest = Put | Get | Query | QueryAll | Acknowledge | GiveBack | Keep | Replace
+
+
+class Placed(msgspec.Struct, frozen=True, tag=True):
+    seq: int
+
+
+class Got(msgspec.Struct, frozen=True, tag=True):
+    taken: Taken
+
+
+class Found(msgspec.Struct, frozen=True, tag=True):
+    tuples: tuple[Tuple, ...]
+
+
+class Nothing(msgspec.Struct, frozen=True, tag=True):
+    """Done, or nothing came within the time given."""
+
+
+SpaceAnswer = Placed | Got | Found | Nothing
