@@ -69,6 +69,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool, _about("the routes /topics, /producer, /consumer and /size need no token, for old scripts")
     ] = False
 
+    task_lease: Annotated[Seconds, _positive("a worker silent for so long loses its tasks to others")] = 30.0
+    keep_contexts: Annotated[Seconds, _positive("contexts that have ended are removed after so long")] = 604_800.0
+
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 

@@ -7,6 +7,8 @@ from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.service import Sources
 from skep.status import StatusView
+from skep.tasks.contexts import Contexts
+from skep.tasks.service import Tasks
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
 from skep.topics.service import Topics
@@ -20,4 +22,6 @@ class Core(msgspec.Struct, frozen=True):
     queue: Queue
     search: Search
     gather: Gather
+    contexts: Contexts
+    tasks: Tasks
     status: StatusView

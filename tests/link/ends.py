@@ -22,6 +22,7 @@ from skep.link.messages import (
 )
 from skep.model.source import Failure
 from skep.model.space import Get, Got, Placed, Put, Taken
+from skep.model.task import Run, TaskHold
 
 TOKEN = "right"
 
@@ -88,6 +89,14 @@ class MemoryDesk:
         async with self.bells.listen("orders") as bell:
             yield bell
 
+    async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
+        return [], set()
+
+    @asynccontextmanager
+    async def runs_bell(self, member: str) -> AsyncIterator[Bell]:
+        async with self.bells.listen("runs") as bell:
+            yield bell
+
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         """Put is answered with the sum of its fields, Get when its space is opened, anything else is not found."""
         self.asked.append((body, again))
@@ -120,6 +129,10 @@ class MemoryOutpost:
         self.changed = asyncio.Condition()
         #: while set, orders are taken in but never become durable
         self.stuck: asyncio.Event | None = None
+
+    def begin(self, runs: Sequence[Run]) -> None: ...
+
+    def stop(self, tasks: Sequence[TaskHold]) -> None: ...
 
     async def until(self, ready: Callable[[], bool]) -> None:
         async with self.changed, asyncio.timeout(20):

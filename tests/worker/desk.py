@@ -25,6 +25,7 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.source import Held, Move
+from skep.model.task import Run, TaskHold
 
 Body = Hold | Release | FetchNow | BuildIndex
 
@@ -91,6 +92,14 @@ class RecordingDesk:
     @asynccontextmanager
     async def bell(self, member: str) -> AsyncIterator[Bell]:
         async with self.bells.listen("orders") as bell:
+            yield bell
+
+    async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
+        return [], set()
+
+    @asynccontextmanager
+    async def runs_bell(self, member: str) -> AsyncIterator[Bell]:
+        async with self.bells.listen("runs") as bell:
             yield bell
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:

@@ -7,20 +7,27 @@ the first worker to say hello takes them.
 import hashlib
 import hmac
 
+import msgspec
+
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.errors import NeedsToken
 from skep.fleet import orders
 from skep.model.answers import MemberStatus
+from skep.model.member import Offer
 from skep.model.source import Progress
 
 #: a member not heard of for this many beats is shown as away
 MISSED_BEATS = 3
+_NOTHING = Offer()
+#: rung when a worker came or offers something else: tasks may wait for just that
+OFFERED = "tasks"
 _STEPS = [
     """
     CREATE TABLE member (
         id TEXT PRIMARY KEY, role TEXT NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL,
-        boot BIGINT NOT NULL, joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
+        boot BIGINT NOT NULL, offer TEXT NOT NULL,
+        joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
     );
     CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT);
     CREATE INDEX holding_member ON holding (member)
@@ -41,7 +48,7 @@ class Fleet:
         await self._db.migrate("orders", orders.STEPS)
         await self._db.migrate("fleet", _STEPS)
 
-    async def join(self, member: str, token: str, boot: int, role: str) -> None:
+    async def join(self, member: str, token: str, boot: int, role: str, offer: Offer = _NOTHING) -> None:
         """A member says hello: it is alive, and a worker takes over the sources nobody holds."""
         if not hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash):
             raise NeedsToken("this member's token is not the one of this coordinator", hint="check its token setting")
@@ -50,14 +57,17 @@ class Fleet:
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
             await tx.rows(
-                "INSERT INTO member (id, role, state, status, boot, joined_at, last_alive) "
-                "VALUES (:id, :role, 'alive', 'attached', :boot, :now, :now) ON CONFLICT (id) DO UPDATE "
-                "SET state = 'alive', status = 'attached', boot = excluded.boot, last_alive = excluded.last_alive",
+                "INSERT INTO member (id, role, state, status, boot, offer, joined_at, last_alive) "
+                "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :now, :now) ON CONFLICT (id) DO UPDATE SET "
+                "state = 'alive', status = 'attached', boot = excluded.boot, offer = excluded.offer, "
+                "last_alive = excluded.last_alive",
+                offer=_offer(offer),
                 id=member,
                 role=role,
                 boot=boot,
                 now=now,
             )
+            tx.ring(OFFERED)
             if role == "worker":
                 await self._take_over(tx, member)
 
@@ -79,6 +89,23 @@ class Fleet:
                 now=now,
                 id=member,
             )
+
+        await self._db.write(work, runtime=True)
+
+    async def renew(self, member: str, offer: Offer) -> None:
+        """A worker is alive and offers this; whoever waits for what it offers is told when it is more than before."""
+        now, text = self._clock.now(), _offer(offer)
+
+        async def work(tx: Tx) -> None:
+            rows = await tx.rows("SELECT offer FROM member WHERE id = :id FOR UPDATE", id=member)
+            await tx.rows(
+                "UPDATE member SET offer = :offer, last_alive = :now, state = 'alive' WHERE id = :id",
+                offer=text,
+                now=now,
+                id=member,
+            )
+            if rows and rows[0]["offer"] != text:
+                tx.ring(OFFERED)
 
         await self._db.write(work, runtime=True)
 
@@ -135,3 +162,7 @@ class Fleet:
     async def orders_pending(self) -> int:
         rows = await self._db.read("SELECT count(*) AS n FROM ordered")
         return int(rows[0]["n"])
+
+
+def _offer(offer: Offer) -> str:
+    return msgspec.json.encode(offer).decode()

@@ -18,15 +18,18 @@ from skep.link.messages import (
     AnswerBody,
     AskBody,
     Beat,
+    Begin,
     Done,
     DownFrame,
     Hello,
     Order,
     Outcome,
     Refused,
+    Stop,
     Welcome,
 )
 from skep.link.wire import Wire
+from skep.model.task import Run, TaskHold
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,14 @@ class Outpost(Protocol):
 
     async def obey(self, orders: Sequence[Order]) -> None:
         """Returns once they are durable here; doing one twice is harmless."""
+        ...
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        """Tasks that were placed here; one that is known already is the same one."""
+        ...
+
+    def stop(self, tasks: Sequence[TaskHold]) -> None:
+        """Tasks that are no longer wanted here, whether or not they run."""
         ...
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
@@ -186,6 +197,10 @@ class _Attached:
                             self._ordered.set()
                     case Answer():
                         self._asking.answered(message)
+                    case Begin():
+                        self._outpost.begin(message.runs)
+                    case Stop():
+                        self._outpost.stop(message.tasks)
                     case Ack():
                         acked.extend(message.outcomes)
                     case Refused(n=None):

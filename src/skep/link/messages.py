@@ -6,9 +6,11 @@ defaults, so that neighbours of different age understand each other; what they c
 
 import msgspec
 
+from skep.model.member import Offer
 from skep.model.search import Delta
 from skep.model.source import Failure, Held, Move, Progress
 from skep.model.space import SpaceAnswer, SpaceRequest
+from skep.model.task import Run, TaskAnswer, TaskHold, TaskRequest
 
 #: raised when an old neighbour would misunderstand; both sides refuse another number with a clear message
 PROTOCOL = 1
@@ -17,8 +19,8 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest
-AnswerBody = SpaceAnswer
+AskBody = SpaceRequest | TaskRequest
+AnswerBody = SpaceAnswer | TaskAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -34,7 +36,9 @@ class Hello(Up, frozen=True):
     #: rises with every start of the process: a newer boot of the same member ends the older stream
     boot: int
     roles: tuple[str, ...] = ("worker",)
-    labels: tuple[str, ...] = ()
+    offer: Offer = Offer()
+    #: tasks it is running: whatever else was placed there has to be placed again
+    running: tuple[TaskHold, ...] = ()
 
 
 class Looked(msgspec.Struct, frozen=True):
@@ -142,6 +146,18 @@ class Answer(Down, frozen=True):
     body: AnswerBody | Declined
 
 
+class Begin(Down, frozen=True):
+    """Tasks placed on this worker. Repeated on every new stream until they are reported."""
+
+    runs: tuple[Run, ...]
+
+
+class Stop(Down, frozen=True):
+    """Tasks that are no longer this worker's."""
+
+    tasks: tuple[TaskHold, ...]
+
+
 class Order(Down, frozen=True):
     """Numbered, pushed at once, repeated until Done; doing one twice is harmless."""
 
@@ -173,4 +189,4 @@ class BuildIndex(msgspec.Struct, frozen=True, tag=True):
 
 
 UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]
-DownFrame = list[Welcome | Ack | Refused | Order | Answer]
+DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop]

@@ -9,6 +9,7 @@ from skep.clock import Clock
 from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, AnswerBody, AskBody, Beat, Hello, Order, Outcome, Refused
 from skep.model.ids import new_id
+from skep.model.task import Run, TaskHold
 
 
 class Peer:
@@ -56,6 +57,10 @@ class Peer:
 
     async def obey(self, orders: Sequence[Order]) -> None:
         """A peer without sources gets none."""
+
+    def begin(self, runs: Sequence[Run]) -> None: ...
+
+    def stop(self, tasks: Sequence[TaskHold]) -> None: ...
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
         return []

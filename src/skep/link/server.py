@@ -28,6 +28,7 @@ from skep.link.messages import (
 )
 from skep.link.session import Session
 from skep.link.wire import Wire
+from skep.model.task import Run, TaskHold
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,12 @@ class Desk(Protocol):
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         """A SkepError becomes the answer. Cancelled when nobody waits for it any more."""
         ...
+
+    async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
+        """What the member should begin, and everything it should be running."""
+        ...
+
+    def runs_bell(self, member: str) -> AbstractAsyncContextManager[Bell]: ...
 
     async def gone(self, member: str, boot: int) -> None:
         """The member's stream has ended, and no newer one took its place."""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from skep.errors import BadInput, SkepError
 from skep.link.asks import Asks
-from skep.link.messages import AnswerBody, Ask, Beat, Done, Forget, Hello, Outcome, Refused
+from skep.link.messages import AnswerBody, Ask, Beat, Begin, Done, Forget, Hello, Outcome, Refused, Stop
 from skep.link.wire import Wire
+from skep.model.task import TaskHold
 
 if TYPE_CHECKING:
     from skep.link.server import Desk
@@ -46,7 +47,7 @@ class Session:
 
     async def run(self) -> Refused | None:
         """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
-        parts = (self._read(), self._settle(), self._push(), self._listen(), self._asks.send())
+        parts = (self._read(), self._settle(), self._push(), self._listen(), self._runs(), self._asks.send())
         work = [asyncio.create_task(part) for part in parts]
         try:
             waited: list[asyncio.Future[Any]] = [*work, self._ending]
@@ -122,3 +123,16 @@ class Session:
             while True:
                 if await bell.wait(_BELL_SECONDS):
                     self._look.set()
+
+    async def _runs(self) -> None:
+        """Keep the worker at what the coordinator wants it to run: what is new begins, what is gone stops."""
+        sent: set[TaskHold] = set()
+        async with self._desk.runs_bell(self.member) as bell:
+            while True:
+                begin, wanted = await self._desk.runs(self.member)
+                fresh = tuple(run for run in begin if (run.task, run.attempt) not in sent)
+                gone = tuple(sent - wanted)
+                if fresh or gone:
+                    await self.wire.write([Begin(fresh), Stop(gone)])
+                sent = (sent & wanted) | {(run.task, run.attempt) for run in fresh}
+                await bell.wait(_BELL_SECONDS)

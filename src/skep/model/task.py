@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from skep.model.member import Offer
 from skep.model.run import Limits
 
 TaskState = Literal[
@@ -158,8 +159,90 @@ class Chunk(msgspec.Struct, frozen=True):
     """A piece of a task's output. `n` counts the pieces of one attempt, so that a repeat is recognised."""
 
     task: str
+    context: str
     attempt: int
     n: int
     stream: Literal["stdout", "stderr"]
     at: float
     body: bytes
+
+
+#: a task and which attempt at it
+TaskHold = tuple[str, int]
+
+
+class Reported(msgspec.Struct, frozen=True, tag=True):
+    """Asked over the link; a repeat changes nothing."""
+
+    reports: tuple[Report, ...]
+
+
+class Renew(msgspec.Struct, frozen=True, tag=True):
+    """A worker wants to keep what it runs for another lease."""
+
+    offer: Offer
+    running: tuple[TaskHold, ...]
+
+
+class Written(msgspec.Struct, frozen=True, tag=True):
+    """Output of tasks."""
+
+    chunks: tuple[Chunk, ...]
+
+
+class Call(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A running task asks something of its context: see tasks/calls.py."""
+
+    task: str
+    attempt: int
+    verb: str
+    name: str = ""
+    value: Any = None
+    wait: float = 0.0
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A manager wants a context for an occasion; asked again, it is the same context."""
+
+    spec: ContextSpec
+    cause: str
+    once: str
+
+
+class Extend(msgspec.Struct, frozen=True, tag=True):
+    """A manager wants more tasks in a context."""
+
+    context: str
+    tasks: tuple[TaskSpec, ...]
+
+
+class Await(msgspec.Struct, frozen=True, tag=True):
+    """A manager waits for a context to end."""
+
+    context: str
+    wait: float
+
+
+TaskRequest = Reported | Renew | Written | Call | Submit | Extend | Await
+
+
+class Renewed(msgspec.Struct, frozen=True, tag=True):
+    """What may be kept for `lease` seconds, counted from the moment of asking, and what must be stopped."""
+
+    lease: float
+    stop: tuple[TaskHold, ...]
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True):
+    value: Any = None
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """A context and the results of its tasks by name; `state` RUNNING: not yet."""
+
+    context: str
+    state: ContextState
+    results: dict[str, Any] = {}
+
+
+TaskAnswer = Renewed | Reply | Ended

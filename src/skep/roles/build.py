@@ -17,6 +17,7 @@ from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
+from skep.model.ids import new_id
 from skep.roles.desk import Desk
 from skep.search.adoption import Adoption
 from skep.search.service import Search
@@ -24,6 +25,11 @@ from skep.sources.git.addresses import GitAddresses
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
 from skep.status import StatusView
+from skep.tasks.contexts import Contexts
+from skep.tasks.dispatcher import Dispatcher
+from skep.tasks.owners import Owners
+from skep.tasks.reports import Reports
+from skep.tasks.service import Tasks
 from skep.topics import relay
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
@@ -61,7 +67,9 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
         search = Search(db, searcher)
-        for room in (access, fleet, topics, sources, searcher, search):
+        contexts, tasks = Contexts(db, clock), Tasks(db, clock)
+        owners = Owners(db, clock, new_id("crd", clock.now()))
+        for room in (access, fleet, topics, sources, searcher, search, contexts, owners):
             await room.start()
 
         intake = Intake(db, topics)
@@ -74,9 +82,17 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             Queue(topics),
             search,
             Gather(sources, data),
+            contexts,
+            tasks,
             StatusView(db, clock, fleet, searcher),
         )
+        lease = settings.task_lease
+        reports = Reports(db, clock, topics, owners, lease)
+        dispatcher = Dispatcher(db, clock, topics, owners, lease, settings.keep_contexts)
+        stack.push_async_callback(owners.leave)
         loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
+        loops += [dispatcher.run, dispatcher.keep]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
-        yield Rooms(core, Desk(db, clock, fleet, topics, sources, intake, adoption), adoption, searcher, loops)
+        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, contexts, tasks, reports, lease)
+        yield Rooms(core, desk, adoption, searcher, loops)

@@ -29,10 +29,15 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.ids import new_id
+from skep.model.task import Renew, Renewed, Reply, Reported, Run, TaskHold, Written
 from skep.model.topic import Draft
 from skep.search.adoption import Adoption
 from skep.sources.intake import Accepted, Intake, Stale
 from skep.sources.service import Sources
+from skep.tasks.contexts import Contexts
+from skep.tasks.placing import runs_channel
+from skep.tasks.reports import Reports
+from skep.tasks.service import Tasks
 from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
@@ -49,6 +54,10 @@ class Desk:
         sources: Sources,
         intake: Intake,
         adoption: Adoption,
+        contexts: Contexts,
+        tasks: Tasks,
+        reports: Reports,
+        lease: float,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -57,12 +66,17 @@ class Desk:
         self._sources = sources
         self._intake = intake
         self._adoption = adoption
+        self._contexts = contexts
+        self._tasks = tasks
+        self._reports = reports
+        self._lease = lease
 
     async def hello(self, hello: Hello) -> str | Refused:
         try:
-            await self._fleet.join(hello.member, hello.token, hello.boot, hello.roles[0])
+            await self._fleet.join(hello.member, hello.token, hello.boot, hello.roles[0], hello.offer)
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
+        await self._reports.returned(hello.member, hello.running, f"{hello.member} began anew without it")
         await self._tell(hello.member, "attached")
         return hello.member
 
@@ -79,7 +93,24 @@ class Desk:
         return self._db.listen(channel(member))
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
-        raise BadInput(f"nobody here answers {type(body).__name__}")
+        match body:
+            case Reported(reports):
+                return Renewed(self._lease, tuple(await self._reports.report(member, reports)))
+            case Renew(offer, running):
+                await self._fleet.renew(member, offer)
+                _, wanted = await self._reports.runs(member)
+                return Renewed(self._lease, tuple(hold for hold in running if hold not in wanted))
+            case Written(chunks):
+                await self._tasks.write(chunks)
+                return Reply()
+            case _:
+                raise BadInput(f"nobody here answers {type(body).__name__}")
+
+    async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
+        return await self._reports.runs(member)
+
+    def runs_bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
+        return self._db.listen(runs_channel(member))
 
     async def gone(self, member: str, boot: int) -> None:
         await self._fleet.leave(member)

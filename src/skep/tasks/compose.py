@@ -1,4 +1,4 @@
-"""From a submitted ContextSpec to tasks that can be stored: templates filled in, properties inherited, needs checked. Pure."""
+"""From a submitted ContextSpec to tasks: templates filled in, properties inherited, needs checked. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

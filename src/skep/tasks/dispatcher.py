@@ -5,7 +5,6 @@ does it in order. It keeps nothing between two turns, so a lost ring costs time 
 """
 
 import logging
-from collections.abc import Sequence
 
 import msgspec
 
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
 _LONGEST_NAP = 60.0
-_FIRST_SWEEP, _SWEEP_EVERY = 15.0, 30.0
+_SWEEP_EVERY = 30.0
 
 
 class NewTask(msgspec.Struct, frozen=True):
@@ -38,29 +37,34 @@ class AbortTask(msgspec.Struct, frozen=True):
     """Somebody wants tasks to end."""
 
 
+class LoseTask(msgspec.Struct, frozen=True):
+    """The lease of a worker may be over."""
+
+
 class ExpireTask(msgspec.Struct, frozen=True):
     """Tasks whose time is over."""
 
 
-Message = NewTask | CheckSchedulability | AbortTask | ExpireTask
+Message = AbortTask | ExpireTask | LoseTask | NewTask | CheckSchedulability
+_TURN: tuple[Message, ...] = (AbortTask(), ExpireTask(), LoseTask(), NewTask(), CheckSchedulability())
 
 
 class Dispatcher:
-    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float) -> None:
+    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float, keep: float) -> None:
         self._db = db
         self._clock = clock
         self._topics = topics
         self._owners = owners
         self._lease = lease
-        self.sweep = Sweep(db, clock, topics, owners, lease)
+        self.sweep = Sweep(db, clock, topics, owners, lease, keep)
 
     async def run(self) -> None:
         """Until cancelled. Woken by the bell; the pauses only bound what a lost ring could cost."""
-        next_sweep = self._clock.now() + _FIRST_SWEEP
         await self.sweep.once()
+        next_sweep = self._clock.now() + _SWEEP_EVERY
         async with self._db.listen(WORK) as bell:
             while True:
-                for message in (AbortTask(), ExpireTask(), NewTask(), CheckSchedulability()):
+                for message in _TURN:
                     while await self.act(message):
                         pass
                 now = self._clock.now()
@@ -88,6 +92,8 @@ class Dispatcher:
             case CheckSchedulability():
                 given = await self._db.write(lambda tx: self._place(tx, now)) if await self._waiting(now) else {}
                 return sum(given.values()) >= _AT_ONCE
+            case LoseTask():
+                return await self.sweep.lost() >= _AT_ONCE
             case AbortTask():
                 return await self._end("abort_by <> ''", {}, now) >= _AT_ONCE
             case ExpireTask():
@@ -97,8 +103,8 @@ class Dispatcher:
         now = self._clock.now()
         rows = await tx.rows(
             "UPDATE task SET state = 'WAITING', moves = moves || :head || attempt || :tail WHERE id IN "  # noqa: S608
-            f"(SELECT id FROM task WHERE state = 'SUBMITTED' AND {self._owners.sql} LIMIT :most FOR UPDATE SKIP LOCKED) "
-            "RETURNING id",
+            f"(SELECT id FROM task WHERE state = 'SUBMITTED' AND {self._owners.sql} LIMIT :most "
+            "FOR UPDATE SKIP LOCKED) RETURNING id",
             head='["WAITING",',
             tail=f',"dispatcher","",{now:.6f}]\n',
             most=_AT_ONCE,
@@ -142,8 +148,12 @@ class Dispatcher:
     async def _next(self) -> float:
         """When something is due by the clock alone."""
         rows = await self._db.read(
-            "SELECT min(at) AS at FROM (SELECT min(not_before) AS at FROM task WHERE state = 'WAITING' AND not_before > 0 "
-            "UNION ALL SELECT min(deadline) FROM task WHERE deadline IS NOT NULL AND ended_at IS NULL) AS due"
+            "SELECT min(at) AS at FROM ("
+            "SELECT min(not_before) AS at FROM task WHERE state = 'WAITING' AND not_before > 0 "
+            "UNION ALL SELECT min(deadline) FROM task WHERE deadline IS NOT NULL AND ended_at IS NULL "
+            "UNION ALL SELECT min(member.last_alive) + :lease FROM member WHERE EXISTS (SELECT 1 FROM task "
+            "WHERE task.worker = member.id AND task.state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING'))) AS due",
+            lease=self._lease,
         )
         return float(rows[0]["at"] or self._clock.now() + _LONGEST_NAP)
 

@@ -1,6 +1,7 @@
 """New tasks of a context become rows, inside the transaction of whoever submits them."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -25,7 +26,13 @@ _CLASS = (
 
 
 async def insert(
-    tx: Tx, context: str, tasks: Sequence[TaskSpec], now: float, *, together: bool = False, known: Mapping[str, str] = {}
+    tx: Tx,
+    context: str,
+    tasks: Sequence[TaskSpec],
+    now: float,
+    *,
+    together: bool = False,
+    known: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Ids in the order of `tasks`. `known`: name -> id of what the context has already."""
     ids = new_ids("tsk", now, len(tasks))
@@ -73,9 +80,7 @@ async def insert(
     return ids
 
 
-async def _needs(
-    tx: Tx, tasks: Sequence[TaskSpec], ids: Mapping[str, str], known: Mapping[str, str]
-) -> dict[str, int]:
+async def _needs(tx: Tx, tasks: Sequence[TaskSpec], ids: Mapping[str, str], known: Mapping[str, str]) -> dict[str, int]:
     """Task -> how many of its needs are still to come. A need that can no longer be met is refused."""
     ended: dict[str, str] = {}
     for name in {need.task for task in tasks for need in task.needs if need.task in known}:

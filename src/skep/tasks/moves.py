@@ -46,7 +46,7 @@ class Moving:
         self.not_before: float = row["not_before"]
         self.reason: str = row["reason"]
         self.dependents: int = row["dependents"]
-        self._abort_by: str = row["abort_by"]
+        self.abort_by: str = row["abort_by"]
         self._began: TaskState = row["state"]
         self.result: bytes | None = None
         self.code: int | None = None
@@ -84,7 +84,7 @@ class Moving:
             "result": self.result,
             "code": self.code,
             "ended_at": self._at if ended else None,
-            "abort_by": "" if ended else self._abort_by,
+            "abort_by": "" if ended else self.abort_by,
         }
 
 

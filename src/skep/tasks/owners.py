@@ -18,7 +18,7 @@ _DEAD_SECONDS = 10.0
 
 def owner_of(bucket: int, living: Sequence[str]) -> str:
     """Pure. The same answer everywhere for the same living ones."""
-    return max(living, key=lambda id: hashlib.blake2b(f"{id}/{bucket}".encode(), digest_size=8).digest())
+    return max(living, key=lambda one: hashlib.blake2b(f"{one}/{bucket}".encode(), digest_size=8).digest())
 
 
 class Owners:

@@ -177,7 +177,13 @@ async def _begun(tx: Tx, context: str) -> bool:
 
 
 async def _all_or_none(
-    tx: Tx, context: str, group: Sequence[Class], workers: Sequence[Worker], now: float, owned: str, given: dict[str, int]
+    tx: Tx,
+    context: str,
+    group: Sequence[Class],
+    workers: Sequence[Worker],
+    now: float,
+    owned: str,
+    given: dict[str, int],
 ) -> None:
     ready = {one.id: await _ready(tx, one, now, owned, MOST_AT_ONCE) for one in group}
     unended = await tx.rows("SELECT unended FROM context WHERE id = :id", id=context)

@@ -53,9 +53,7 @@ class Reports:
 
     async def _refill(self, tx: Tx, member: str, now: float) -> None:
         """The place that became free is given away here and now: one commit for the end and the next beginning."""
-        given = await place(
-            tx, now, self._clock.random, owned=self._owners.sql, since=now - self._lease, only=member
-        )
+        given = await place(tx, now, self._clock.random, owned=self._owners.sql, since=now - self._lease, only=member)
         if not given:
             tx.ring(WORK)  # what waits may want a whole worker, or belong to another coordinator
 
@@ -119,7 +117,7 @@ def fail(task: Moving, reason: str, at: float, now: float, random: float) -> boo
 
 
 def lose(task: Moving, reason: str, now: float, random: float) -> None:
-    """Its worker is gone. Never accepted: as if never placed; else it counts as a try, and one is always left for it."""
+    """Its worker is gone. Never accepted: as if never placed; else it counts as a try, and some are always left."""
     if task.state == "SCHEDULED":
         task.move("WAITING", "dispatcher", reason, now)
         return

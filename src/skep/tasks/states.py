@@ -1,13 +1,13 @@
 """Which moves a task may make, and who makes them. Pure; the one table that everything else asks.
 
-    CREATED > SUBMITTED                                    client
-    SUBMITTED > WAITING | SCHEDULED, WAITING > SCHEDULED   dispatcher
-    SCHEDULED > ACCEPTED | SUBMITTED (declined)            worker
-    ACCEPTED > RUNNING > FINISHED | FAILED                 worker
-    SCHEDULED | ACCEPTED | RUNNING > WAITING               dispatcher: lost, or failed with a retry left
-    WAITING > FAILED                                       dispatcher: it can never run, or its time is over
-    FAILED | ABORTED > SUBMITTED                           person: retry
-    any that has not ended > ABORTED                       person
+CREATED > SUBMITTED                                    client
+SUBMITTED > WAITING | SCHEDULED, WAITING > SCHEDULED   dispatcher
+SCHEDULED > ACCEPTED | SUBMITTED (declined)            worker
+ACCEPTED > RUNNING > FINISHED | FAILED                 worker
+SCHEDULED | ACCEPTED | RUNNING > WAITING               dispatcher: lost, or failed with a retry left
+WAITING > FAILED                                       dispatcher: it can never run, or its time is over
+FAILED | ABORTED > SUBMITTED                           person: retry
+any that has not ended > ABORTED                       person
 """
 
 from collections.abc import Collection

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
+from skep.tasks.contexts import remove
 from skep.tasks.moves import COLUMNS, WORK, Moving, end_context, store
 from skep.tasks.owners import Owners
 from skep.tasks.reports import lose
@@ -14,31 +15,45 @@ from skep.topics.service import Topics
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 1000
-_CLASS_SECONDS = 3600.0
 
 
 class Sweep:
-    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float) -> None:
+    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float, keep: float) -> None:
         self._db = db
         self._clock = clock
         self._topics = topics
         self._owners = owners
         self._lease = lease
+        self._keep = keep
 
     async def once(self) -> dict[str, int]:
         """Kind of irregularity -> how many were repaired."""
         found: dict[str, int] = {}
         scans: dict[str, Callable[[Tx], Awaitable[int]]] = {
             "lost_worker": self._lost,
-            "miscounted_needs": self._needs,
-            "miscounted_context": self._contexts,
-            "missing_class": self._classes,
+            "met_needs": self._needs,
+            "ended_context": self._contexts,
         }
         for kind, scan in scans.items():
-            if count := await self._db.write(lambda tx, kind=kind, scan=scan: self._repair(tx, kind, scan)):  # type: ignore[misc]  # both are bound now
+            if count := await self._run(kind, scan):
                 found[kind] = count
-                log.warning("repaired %d task(s): %s", count, kind)
+        await self._db.write(self._forget)
         return found
+
+    async def lost(self) -> int:
+        """Only those whose worker is lost: the clock said that it may be time."""
+        silent = await self._db.read(
+            "SELECT id FROM member WHERE last_alive < :since AND EXISTS (SELECT 1 FROM task "  # noqa: S608
+            f"WHERE task.worker = member.id AND task.{ACTIVE_SQL}) LIMIT 1",
+            since=self._clock.now() - self._lease,
+        )
+        return await self._run("lost_worker", self._lost) if silent else 0
+
+    async def _run(self, kind: str, scan: Callable[[Tx], Awaitable[int]]) -> int:
+        count = await self._db.write(lambda tx: self._repair(tx, kind, scan))
+        if count:
+            log.warning("repaired %d irregular task(s) or context(s): %s", count, kind)
+        return count
 
     async def repairs(self) -> dict[str, int]:
         """All there ever were."""
@@ -96,11 +111,19 @@ class Sweep:
             await end_context(tx, row["id"], state_of_counts(0, row["failed"]), now)
         return len(rows)
 
-    async def _classes(self, tx: Tx) -> int:
-        """Classes nobody has used for long are removed; a waiting task without its class is submitted again."""
-        await tx.rows(
-            "DELETE FROM task_class WHERE used_at < :old AND NOT EXISTS "  # noqa: S608
-            f"(SELECT 1 FROM task WHERE task.class = task_class.id AND task.{UNENDED_SQL})",
-            old=self._clock.now() - _CLASS_SECONDS,
+    async def _forget(self, tx: Tx) -> None:
+        """What nobody needs any more: contexts that ended long ago, classes that no task waits in."""
+        now = self._clock.now()
+        old = await tx.rows(
+            f"SELECT id FROM context WHERE ended_at < :old AND {self._owners.sql} LIMIT 100",  # noqa: S608
+            old=now - self._keep,
         )
-        return 0
+        for row in old:
+            await remove(tx, row["id"])
+        await tx.rows(
+            "UPDATE task_class SET used_at = :now WHERE used_at < :soon AND EXISTS (SELECT 1 FROM task WHERE "
+            "task.class = task_class.id AND task.state = 'WAITING' AND task.needs_left = 0)",
+            now=now,
+            soon=now - self._keep / 2,
+        )
+        await tx.rows("DELETE FROM task_class WHERE used_at < :old", old=now - self._keep)

@@ -12,7 +12,10 @@ from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, Beat, BuildIndex, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.model.member import Offer
+from skep.model.task import Run, TaskHold
 from skep.sources.base import Kind
+from skep.worker.doer import Doer
 from skep.worker.indexer import Indexer
 from skep.worker.poller import Poller
 from skep.worker.store import Store
@@ -48,12 +51,14 @@ class Worker:
         post = _Post(store, self._token)
         link = LinkClient(post, self._link, self._clock)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
+        post.doer = Doer({"noop": _noop}, link.ask, post.offer, lambda run: "", self._clock)
         post.indexer = Indexer(store, post.poller, self._settings, self._data, self._clock, link.hurry)
         store.on_outcome = link.ring
         await post.poller.load()
         async with asyncio.TaskGroup() as group:
             group.create_task(post.poller.run())
             group.create_task(post.indexer.run())
+            group.create_task(post.doer.run(self._settings.task_lease))
             group.create_task(link.run())
 
 
@@ -62,13 +67,30 @@ class _Post:
 
     poller: Poller
     indexer: Indexer
+    doer: Doer
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
         self._token = token
 
     def hello(self) -> Hello:
-        return Hello(PROTOCOL, self._store.member, self._token, self._store.boot)
+        return Hello(
+            PROTOCOL,
+            self._store.member,
+            self._token,
+            self._store.boot,
+            offer=self.offer(),
+            running=self.doer.running,
+        )
+
+    def offer(self) -> Offer:
+        return Offer(("noop",), {"own": 8})
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        self.doer.begin(runs)
+
+    def stop(self, tasks: Sequence[TaskHold]) -> None:
+        self.doer.stop(tasks)
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -104,3 +126,7 @@ class _Post:
             more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
             return f"fetching {fetching[0]}{more}"
         return f"indexing {indexing} source{'s' if indexing > 1 else ''}" if indexing else "idle"
+
+
+async def _noop(run: Run) -> None:
+    """Does nothing: for trying out, and for measuring what a task costs."""

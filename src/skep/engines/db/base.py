@@ -39,6 +39,9 @@ class Bell(Protocol):
 
 
 class Database(Protocol):
+    #: several processes may have it open
+    shared: bool
+
     async def read(self, sql: str, /, **params: Value) -> list[Row]: ...
 
     async def write(self, work: Callable[[Tx], Awaitable[T]], *, runtime: bool = False) -> T:

@@ -128,6 +128,8 @@ class _Again(Exception):
 
 
 class Postgres:
+    shared = True
+
     def __init__(
         self,
         pool: Any,

@@ -53,6 +53,8 @@ async def open_memory(url: str, *, data: Path, durability: Durability) -> "Sqlit
 
 
 class Sqlite:
+    shared = False
+
     def __init__(
         self,
         path: Path,

@@ -1,0 +1,143 @@
+"""Tasks: where each stands and why, its output, and the wish to end it."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.errors import Conflict, NotFound
+from skep.model.answers import Page
+from skep.model.caller import Caller
+from skep.model.task import Chunk, Task, TaskView
+from skep.tasks.contexts import ask_to_abort
+from skep.tasks.moves import context_channel
+from skep.tasks.states import ENDED
+from skep.tasks.tables import TASK_COLUMNS, moves_of, spec_of, task_of
+
+_CHUNKS = 256
+_NAP = 30.0
+Stream = Literal["stdout", "stderr"]
+
+
+class Tasks:
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def show(self, caller: Caller, id: str) -> TaskView:
+        caller.need("read")
+        task = await self._task(id)
+        rows = await self._db.read("SELECT spec, moves, result FROM task WHERE id = :id", id=id)
+        if not rows:
+            raise _unknown(id)
+        result = rows[0]["result"]
+        return TaskView(
+            task, spec_of(rows[0]), moves_of(rows[0]["moves"]), None if result is None else msgspec.json.decode(result)
+        )
+
+    async def cancel(self, caller: Caller, id: str, reason: str = "") -> Task:
+        """Answers once it has ended, which is soon: what runs is told to stop, and is no longer waited for."""
+        caller.need("write")
+        task = await self._task(id)
+        if task.state in ENDED:
+            raise Conflict(f"task {id} is {task.state} already")
+
+        async def work(tx: Tx) -> None:
+            await ask_to_abort(tx, "id", id, caller, reason)
+            await note(tx, self._clock.now(), caller, "task.cancel", id)
+
+        async with self._db.listen(context_channel(task.context)) as bell:
+            await self._db.write(work)
+            for _ in range(10):
+                task = await self._task(id)
+                if task.state in ENDED:
+                    break
+                await bell.wait(1.0)
+        return task
+
+    async def write(self, chunks: Sequence[Chunk]) -> None:
+        """Output of running tasks; a repeat is known by its number."""
+
+        async def work(tx: Tx) -> None:
+            await tx.many(
+                "INSERT INTO output (task, attempt, n, stream, at, body) "
+                "VALUES (:task, :attempt, :n, :stream, :at, :body) ON CONFLICT (task, attempt, n) DO NOTHING",
+                [
+                    {
+                        "task": chunk.task,
+                        "attempt": chunk.attempt,
+                        "n": chunk.n,
+                        "stream": chunk.stream,
+                        "at": chunk.at,
+                        "body": chunk.body,
+                    }
+                    for chunk in chunks
+                ],
+            )
+            for context in {chunk.context for chunk in chunks}:
+                tx.ring(context_channel(context))
+
+        await self._db.write(work, runtime=True)
+
+    async def output(self, caller: Caller, id: str, *, after: int = -1, attempt: int | None = None) -> list[Chunk]:
+        """Pieces of the newest attempt (or another one) beyond number `after`, oldest first; a bounded number."""
+        caller.need("read")
+        task = await self._task(id)
+        rows = await self._db.read(
+            "SELECT * FROM output WHERE task = :task AND attempt = :attempt AND n > :after ORDER BY n LIMIT :limit",
+            task=id,
+            attempt=task.attempt if attempt is None else attempt,
+            after=after,
+            limit=_CHUNKS,
+        )
+        return [
+            Chunk(id, task.context, row["attempt"], row["n"], row["stream"], row["at"], bytes(row["body"]))
+            for row in rows
+        ]
+
+    async def follow(self, caller: Caller, id: str) -> AsyncIterator[Chunk]:
+        """Everything the task writes, until it has ended and all is told. A new attempt begins anew."""
+        caller.need("read")
+        attempt, after = -1, -1
+        async with self._db.listen(context_channel((await self._task(id)).context)) as bell:
+            while True:
+                task = await self._task(id)
+                if task.attempt != attempt:
+                    attempt, after = task.attempt, -1
+                chunks = await self.output(caller, id, after=after, attempt=attempt)
+                for chunk in chunks:
+                    after = chunk.n
+                    yield chunk
+                if not chunks:
+                    if task.state in ENDED:
+                        return
+                    await bell.wait(_NAP)
+
+    async def _task(self, id: str) -> Task:
+        rows = await self._db.read(f"SELECT {TASK_COLUMNS} FROM task_seen WHERE id = :id", id=id)  # noqa: S608
+        if not rows:
+            raise _unknown(id)
+        return task_of(rows[0])
+
+    async def list(
+        self, caller: Caller, *, state: str = "", worker: str = "", page: str = "", limit: int = 100
+    ) -> Page[Task]:
+        """The newest first."""
+        caller.need("read")
+        rows = await self._db.read(
+            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE (:page = '' OR id < :page) "  # noqa: S608
+            "AND (:state = '' OR state = :state) AND (:worker = '' OR worker = :worker) ORDER BY id DESC LIMIT :limit",
+            page=page,
+            state=state,
+            worker=worker,
+            limit=limit + 1,
+        )
+        items = [task_of(row) for row in rows[:limit]]
+        return Page(items, items[-1].id if len(rows) > limit else "")
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f"there is no task {id!r}", hint="`skep task list` shows those there are")

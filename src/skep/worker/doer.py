@@ -1,0 +1,145 @@
+"""Does the tasks placed on this worker: accepts or declines, runs, reports, and stops what is no longer its own.
+
+Reports of one turn leave together and are asked again until they are answered. The right to run lasts for a lease: a
+worker that cannot renew it stops its tasks before the coordinator gives them to somebody else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from skep.clock import Clock
+from skep.errors import SkepError
+from skep.link.messages import AnswerBody, AskBody
+from skep.model.member import Offer
+from skep.model.task import Renew, Renewed, Report, Reported, Run, TaskHold
+
+log = logging.getLogger(__name__)
+
+#: the part of a lease after which a worker stops what it runs, so that it has stopped when the lease is over
+_MARGIN = 0.7
+_RENEWALS = 5
+
+
+class TaskFailed(SkepError):
+    """A task's own failure: the reason is told, and a code where a command had one."""
+
+    code = "task_failed"
+
+    def __init__(self, reason: str, exit_code: int | None = None) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+#: does one task of its kind; what it returns is the task's result
+Doing = Callable[[Run], Awaitable[Any]]
+
+
+class Doer:
+    def __init__(
+        self,
+        kinds: Mapping[str, Doing],
+        ask: Callable[[AskBody], Awaitable[AnswerBody]],
+        offer: Callable[[], Offer],
+        refusal: Callable[[Run], str],
+        clock: Clock,
+    ) -> None:
+        self._kinds = kinds
+        self._ask = ask
+        self._offer = offer
+        #: why this worker will not do a task now; empty: it will
+        self._refusal = refusal
+        self._clock = clock
+        self._tasks: dict[TaskHold, asyncio.Task[None]] = {}
+        self._reports: list[Report] = []
+        self._reported = asyncio.Event()
+        self._lease_until = float("inf")
+        self.last = ""
+
+    @property
+    def running(self) -> tuple[TaskHold, ...]:
+        """Including what has ended but is not yet reported."""
+        unreported = ((report.task, report.attempt) for report in self._reports)
+        return tuple(dict.fromkeys((*self._tasks, *unreported)))
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            if (run.task, run.attempt) in self.running:
+                continue
+            if reason := self._refusal(run) if run.spec.kind in self._kinds else f"it does no {run.spec.kind}":
+                self._report(Report(run.task, run.attempt, "SUBMITTED", reason, self._clock.now()))
+            else:
+                self._tasks[run.task, run.attempt] = asyncio.create_task(self._do(run))
+
+    def stop(self, tasks: Sequence[TaskHold]) -> None:
+        for hold in tasks:
+            if task := self._tasks.get(hold):
+                task.cancel()
+
+    async def run(self, lease: float) -> None:
+        """Until cancelled; then everything that runs is stopped."""
+        loops = [asyncio.create_task(loop) for loop in (self._send(), self._renew(lease), self._expire())]
+        try:
+            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            everything = [*loops, *self._tasks.values()]
+            for task in everything:
+                task.cancel()
+            await asyncio.gather(*everything, return_exceptions=True)
+
+    async def _do(self, run: Run) -> None:
+        hold = (run.task, run.attempt)
+        began = self._clock.now()
+        self._report(Report(*hold, "ACCEPTED", "", began), Report(*hold, "RUNNING", "", began))
+        try:
+            result = await self._kinds[run.spec.kind](run)
+        except TaskFailed as error:
+            ended = Report(*hold, "FAILED", error.message, self._clock.now(), error.exit_code)
+        except SkepError as error:
+            ended = Report(*hold, "FAILED", error.message, self._clock.now())
+        except Exception as error:
+            log.exception("task %s of kind %s failed", run.task, run.spec.kind)
+            ended = Report(*hold, "FAILED", f"{type(error).__name__}: {error}", self._clock.now())
+        else:
+            code = 0 if run.spec.kind == "command" else None
+            ended = Report(*hold, "FINISHED", "", self._clock.now(), code, result)
+        finally:
+            del self._tasks[hold]
+        self.last = run.name
+        self._report(ended)
+
+    def _report(self, *reports: Report) -> None:
+        self._reports += reports
+        self._reported.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._reported.wait()
+            self._reported.clear()
+            batch = tuple(self._reports)
+            answer = await self._ask(Reported(batch))
+            del self._reports[: len(batch)]
+            if self._reports:
+                self._reported.set()
+            if isinstance(answer, Renewed):
+                self.stop(answer.stop)
+
+    async def _renew(self, lease: float) -> None:
+        while True:
+            asked = asyncio.get_running_loop().time()
+            answer = await self._ask(Renew(self._offer(), self.running))
+            if isinstance(answer, Renewed):
+                lease = answer.lease
+                self._lease_until = asked + lease * _MARGIN
+                self.stop(answer.stop)
+            await asyncio.sleep(lease / _RENEWALS)
+
+    async def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(1.0, max(0.05, self._lease_until - loop.time())))
+            if loop.time() >= self._lease_until and self._tasks:
+                log.warning("the lease is over: %d task(s) are stopped", len(self._tasks))
+                self.stop(list(self._tasks))
