@@ -25,7 +25,7 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.source import Held, Move
-from skep.model.task import Run, TaskHold
+from skep.model.task import Renewed, Run, TaskHold
 
 Body = Hold | Release | FetchNow | BuildIndex
 
@@ -103,7 +103,7 @@ class RecordingDesk:
             yield bell
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
-        raise NotImplementedError
+        return Renewed(30.0, ())
 
     async def gone(self, member: str, boot: int) -> None: ...
 
