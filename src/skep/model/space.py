@@ -1,8 +1,12 @@
 """Spaces hold tuples that are put, taken and looked at by template. Also the requests that ask for it over the link."""
 
-from typing import Annotated, Literal
+import builtins
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+from skep.errors import BadInput
 
 Field = str | int | float | bool
 Fields = tuple[Field, ...]
@@ -18,6 +22,21 @@ class Typed(msgspec.Struct, frozen=True):
 #: a tuple matches when it has as many fields and each is the value, or of the type, in its place
 Template = tuple[str | int | float | bool | Typed, ...]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+def template_of(parts: Iterable[object]) -> Template:
+    """As Python writes it: values, the types str, int, float and bool, and `any` or `Any`."""
+    return tuple(_part(part) for part in parts)
+
+
+def _part(part: Any) -> Any:
+    if part is Any or part is builtins.any:
+        return Typed("any")
+    if isinstance(part, type):
+        if part not in (str, int, float, bool):
+            raise BadInput(f"a field is a str, an int, a float or a bool, never a {part.__name__}")
+        return Typed(part.__name__)  # type: ignore[arg-type]
+    return part
 
 
 class Tuple(msgspec.Struct, frozen=True, omit_defaults=True):
