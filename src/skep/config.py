@@ -59,7 +59,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
     max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
 
+    manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
+    index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000
     index_max_file: Annotated[int, _positive("larger files are found by name only")] = 2_000_000
     search_seconds: Annotated[Seconds, _positive("longest time for one search; then what was found is given")] = 10.0
 

@@ -6,6 +6,7 @@ from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.service import Sources
+from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
 from skep.tasks.service import Tasks
@@ -22,6 +23,7 @@ class Core(msgspec.Struct, frozen=True):
     queue: Queue
     search: Search
     gather: Gather
+    spaces: Spaces
     contexts: Contexts
     tasks: Tasks
     status: StatusView

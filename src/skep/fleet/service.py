@@ -113,6 +113,7 @@ class Fleet:
         self._progress.pop(member, None)
 
         async def work(tx: Tx) -> None:
+            await tx.rows("DELETE FROM member WHERE id = :id AND role <> 'worker'", id=member)
             await tx.rows("UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id", id=member)
 
         await self._db.write(work, runtime=True)

@@ -141,6 +141,8 @@ class Run(msgspec.Struct, frozen=True):
     context: str
     name: str
     spec: TaskSpec
+    #: no retry is left after this
+    last: bool = True
 
 
 class Report(msgspec.Struct, frozen=True):

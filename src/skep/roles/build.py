@@ -24,6 +24,7 @@ from skep.search.service import Search
 from skep.sources.git.addresses import GitAddresses
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
+from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
@@ -67,13 +68,15 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
         search = Search(db, searcher)
+        spaces = Spaces(db, clock)
+        stack.push_async_callback(spaces.close)
         contexts, tasks = Contexts(db, clock), Tasks(db, clock)
         owners = Owners(db, clock, new_id("crd", clock.now()))
-        for room in (access, fleet, topics, sources, searcher, search, contexts, owners):
+        for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
             await room.start()
 
         intake = Intake(db, topics)
-        adoption = Adoption(db, fleet, topics, intake, searcher)
+        adoption = Adoption(db, topics, intake, searcher)
         core = Core(
             access,
             sources,
@@ -82,6 +85,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             Queue(topics),
             search,
             Gather(sources, data),
+            spaces,
             contexts,
             tasks,
             StatusView(db, clock, fleet, searcher),
@@ -94,5 +98,5 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         loops += [dispatcher.run, dispatcher.keep]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
-        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, contexts, tasks, reports, lease)
+        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, spaces, contexts, tasks, reports, lease)
         yield Rooms(core, desk, adoption, searcher, loops)

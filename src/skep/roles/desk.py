@@ -8,7 +8,7 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
-from skep.errors import BadInput, SkepError
+from skep.errors import BadInput, NotFound, SkepError
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
 from skep.link.messages import (
@@ -16,8 +16,6 @@ from skep.link.messages import (
     AnswerBody,
     AskBody,
     Beat,
-    BuildIndex,
-    Built,
     Failed,
     Fetched,
     FetchNow,
@@ -28,12 +26,29 @@ from skep.link.messages import (
     Refused,
     Release,
 )
+from skep.model.caller import SYSTEM
 from skep.model.ids import new_id
-from skep.model.task import Renew, Renewed, Reply, Reported, Run, TaskHold, Written
+from skep.model.search import Adopt, Adopted, Stands, Where
+from skep.model.task import (
+    Await,
+    Call,
+    Ended,
+    Extend,
+    Renew,
+    Renewed,
+    Reply,
+    Reported,
+    Run,
+    Submit,
+    TaskHold,
+    Written,
+)
 from skep.model.topic import Draft
 from skep.search.adoption import Adoption
-from skep.sources.intake import Accepted, Intake, Stale
+from skep.sources.intake import Intake, Stale
 from skep.sources.service import Sources
+from skep.spaces.asked import answer as spaces_answer
+from skep.spaces.service import Spaces
 from skep.tasks.contexts import Contexts
 from skep.tasks.placing import runs_channel
 from skep.tasks.reports import Reports
@@ -42,6 +57,7 @@ from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
 ORDERS_AT_ONCE = 500
+_LONGEST_WAIT = 60.0
 
 
 class Desk:
@@ -54,6 +70,7 @@ class Desk:
         sources: Sources,
         intake: Intake,
         adoption: Adoption,
+        spaces: Spaces,
         contexts: Contexts,
         tasks: Tasks,
         reports: Reports,
@@ -66,6 +83,7 @@ class Desk:
         self._sources = sources
         self._intake = intake
         self._adoption = adoption
+        self._spaces = spaces
         self._contexts = contexts
         self._tasks = tasks
         self._reports = reports
@@ -103,8 +121,33 @@ class Desk:
             case Written(chunks):
                 await self._tasks.write(chunks)
                 return Reply()
+            case Where() | Adopt():
+                return await self._index(body)
+            case Submit(spec, cause, once):
+                context = await self._contexts.submit(SYSTEM, spec, cause=cause, once=once)
+                return Ended(context.id, context.state)
+            case Extend(context_id, added):
+                return Reply(await self._contexts.extend(SYSTEM, context_id, added))
+            case Await(context_id, wait):
+                context = await self._contexts.wait(SYSTEM, context_id, min(wait, _LONGEST_WAIT))
+                ended = context.state != "RUNNING"
+                return Ended(context.id, context.state, await self._tasks.results(context.id) if ended else {})
+            case Call():
+                raise BadInput("not yet")
             case _:
-                raise BadInput(f"nobody here answers {type(body).__name__}")
+                return await spaces_answer(self._spaces, f"{member}/{boot}", body, again)
+
+    async def _index(self, body: Where | Adopt) -> Stands | Adopted:
+        match body:
+            case Where(source, whole):
+                held = await self._sources.held(source)
+                if held is None:
+                    raise NotFound(f"the source {source} was removed")
+                return Stands(held.epoch, None if whole else self._adoption.base(held.number))
+            case Adopt(fence, delta):
+                done = await self._adoption.adopt(fence, delta, self._clock.now())
+                self._fleet.settled(fence.source)
+                return Adopted(done)
 
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         return await self._reports.runs(member)
@@ -113,6 +156,7 @@ class Desk:
         return self._db.listen(runs_channel(member))
 
     async def gone(self, member: str, boot: int) -> None:
+        await self._spaces.release(f"{member}/{boot}")
         await self._fleet.leave(member)
         await self._tell(member, "detached")
 
@@ -130,7 +174,7 @@ class Desk:
             await confirm(self._db, member, moot)
         return [Order(n, body) for n, body in composed if body is not None]
 
-    async def _body(self, order: Pending) -> Hold | Release | FetchNow | BuildIndex | None:
+    async def _body(self, order: Pending) -> Hold | Release | FetchNow | None:
         """None: the source is gone, there is nothing left to do."""
         if order.kind == "release":
             return Release(order.source)
@@ -140,10 +184,8 @@ class Desk:
         match order.kind:
             case "hold":
                 return Hold(held)
-            case "fetch":
-                return FetchNow(order.source, held.epoch)
             case _:
-                return BuildIndex(order.source, held.epoch, self._adoption.base(held.number))
+                return FetchNow(order.source, held.epoch)
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
         """Reports of one source in their order, sources side by side, so that the database can gather their commits."""
@@ -162,11 +204,6 @@ class Desk:
                 verdict = await self._intake.fetched(outcome, batch, moves, first=first, default_branch=branch)
             case Failed(failure, failures):
                 verdict = await self._intake.failed(outcome, failure, failures)
-            case Built(delta, fetched_at):
-                adopted = await self._adoption.adopt(
-                    outcome.source, outcome.epoch, fetched_at, delta, self._clock.now()
-                )
-                verdict = Accepted() if adopted else Stale("the index has moved on; another delta was asked for")
         self._fleet.settled(outcome.source)
         if isinstance(verdict, Stale):
             return Refused(outcome.n, "stale", verdict.reason)

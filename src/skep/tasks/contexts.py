@@ -66,6 +66,14 @@ class Contexts:
 
         return await self._db.write(work)
 
+    async def extend(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> bool:
+        """`add`, done once: False when the context has tasks of these names already."""
+        rows = await self._db.read("SELECT name FROM task WHERE context = :id", id=context)
+        if {task.name for task in tasks} <= {row["name"] for row in rows}:
+            return False
+        await self.add(caller, context, tasks)
+        return True
+
     async def show(self, caller: Caller, id: str, *, after: str = "", limit: int = SHOWN) -> ContextView:
         caller.need("read")
         context = await self._context(id)

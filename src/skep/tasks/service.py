@@ -1,7 +1,7 @@
 """Tasks: where each stands and why, its output, and the wish to end it."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,14 @@ class Tasks:
         return TaskView(
             task, spec_of(rows[0]), moves_of(rows[0]["moves"]), None if result is None else msgspec.json.decode(result)
         )
+
+    async def results(self, context: str) -> dict[str, Any]:
+        """What the tasks of a context answered, by name."""
+        rows = await self._db.read(
+            "SELECT name, result FROM task WHERE context = :id AND result IS NOT NULL ORDER BY id LIMIT 1000",
+            id=context,
+        )
+        return {row["name"]: msgspec.json.decode(row["result"]) for row in rows}
 
     async def cancel(self, caller: Caller, id: str, reason: str = "") -> Task:
         """Answers once it has ended, which is soon: what runs is told to stop, and is no longer waited for."""

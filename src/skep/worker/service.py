@@ -11,12 +11,13 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
-from skep.link.messages import PROTOCOL, Beat, BuildIndex, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.manager.service import manage
 from skep.model.member import Offer
 from skep.model.task import Run, TaskHold
 from skep.sources.base import Kind
-from skep.worker.doer import Doer
-from skep.worker.indexer import Indexer
+from skep.worker.doer import Doer, Doing
+from skep.worker.indexing import Indexing
 from skep.worker.poller import Poller
 from skep.worker.store import Store
 
@@ -51,23 +52,36 @@ class Worker:
         post = _Post(store, self._token)
         link = LinkClient(post, self._link, self._clock)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
-        post.doer = Doer({"noop": _noop}, link.ask, post.offer, lambda run: "", self._clock)
-        post.indexer = Indexer(store, post.poller, self._settings, self._data, self._clock, link.hurry)
+        indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
+        post.indexing = indexing
+        post.kinds = {"noop": _noop, **indexing.kinds}
+        post.own_slots = self._settings.index_processes or os.cpu_count() or 1
+        post.doer = Doer(post.kinds, link.ask, post.offer, lambda run: "", self._clock)
+        await indexing.start()
         store.on_outcome = link.ring
         await post.poller.load()
+        try:
+            await self._loops(store, post, link)
+        finally:
+            await indexing.close()
+
+    async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(post.poller.run())
-            group.create_task(post.indexer.run())
             group.create_task(post.doer.run(self._settings.task_lease))
             group.create_task(link.run())
+            if self._settings.manager:
+                group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
 
 class _Post:
     """The worker as the link sees it."""
 
     poller: Poller
-    indexer: Indexer
+    indexing: Indexing
     doer: Doer
+    kinds: dict[str, Doing]
+    own_slots: int
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
@@ -84,7 +98,7 @@ class _Post:
         )
 
     def offer(self) -> Offer:
-        return Offer(("noop",), {"own": 8})
+        return Offer(tuple(self.kinds), {"own": self.own_slots})
 
     def begin(self, runs: Sequence[Run]) -> None:
         self.doer.begin(runs)
@@ -94,7 +108,7 @@ class _Post:
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
-        progress = {**self.poller.progress, **self.indexer.progress}
+        progress = {**self.poller.progress, **self.indexing.progress}
         return Beat(self._status(), load, self.poller.looked(), progress)
 
     async def obey(self, orders: Sequence[Order]) -> None:
@@ -108,20 +122,17 @@ class _Post:
                     await self.poller.hold(held.source)
                 case Release(source):
                     self.poller.drop(source)
-                case BuildIndex():
-                    self.indexer.kick()
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
         return await self._store.outcomes(after, limit)
 
     async def settle(self, acked: Sequence[int], refused: Sequence[Refused]) -> None:
         numbers = [*acked, *(answer.n for answer in refused if answer.n is not None)]
-        await self.indexer.clear(await self._store.settle(numbers))
+        await self._store.settle(numbers)
         self.poller.kick()
-        self.indexer.kick()
 
     def _status(self) -> str:
-        fetching, indexing = self.poller.fetching(), len(self.indexer.progress)
+        fetching, indexing = self.poller.fetching(), len(self.indexing.progress)
         if fetching:
             more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
             return f"fetching {fetching[0]}{more}"
