@@ -67,7 +67,9 @@ class AsyncProducer:
     ) -> Posted:
         """Stored on return. Who is cancelled meanwhile cannot know."""
         answer: asyncio.Future[Posted] = asyncio.get_running_loop().create_future()
-        await self._put(item(topic, Outgoing(message, key, headers or {}, partition), answer))
+        wanted = item(topic, Outgoing(message, key, headers or {}, partition), answer)
+        await self._places.acquire()
+        self._put(wanted)
         return await answer
 
     async def buffer(
@@ -80,9 +82,11 @@ class AsyncProducer:
         partition: int | None = None,
         block: bool = True,
     ) -> None:
+        wanted = item(topic, Outgoing(message, key, headers or {}, partition), None)
         if self._places.locked() and not block:
             raise full(self._room)
-        await self._put(item(topic, Outgoing(message, key, headers or {}, partition), None))
+        await self._places.acquire()
+        self._put(wanted)
 
     async def flush(self) -> None:
         await self._sending.flush()
@@ -102,8 +106,7 @@ class AsyncProducer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def _put(self, wanted: Item) -> None:
-        await self._places.acquire()
+    def _put(self, wanted: Item) -> None:
         try:
             self._sending.put(wanted)
         except SkepError:

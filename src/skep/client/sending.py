@@ -100,10 +100,10 @@ class Sending:
         try:
             await self.flush()
         finally:
+            self._give_up(stopped())
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._give_up(stopped())
             for line in self._free:
                 line.close()
 
@@ -143,11 +143,10 @@ class Sending:
             raise
         finally:
             self._free.append(line)
+            self._in_order = self._in_order and not buffered
             self._settled(len(batch))
             self._ring()
-            if buffered:
-                self._in_order = False
-                await self._finish(buffered)
+            await self._finish(buffered)
 
     async def _store(self, line: Line, batch: list[Item], sequence: int) -> None:
         """A message that the server refuses must not take its neighbours with it."""
@@ -175,7 +174,7 @@ class Sending:
         messages = b",".join([one.content for one in batch])
         content = b'{"producer":"%b","sequence":%d,"messages":[%b]}' % (self.id.encode(), sequence, messages)
         path = messages_path(batch[0].topic)
-        patience = Patience(self._patience, begun=batch[0].at)
+        patience = Patience(self._patience, begun=batch[-1].at)
         while True:
             try:
                 return (await line.post(path, content, PostedAnswer)).posted
