@@ -1,6 +1,6 @@
 """uvicorn's protocol with fewer calls of the kernel: what one turn of the loop writes goes out together.
 
-uvicorn writes the head of an answer and its body apart, and each write is dear.
+uvicorn writes the head of an answer and its body apart; each write is dear, and wakes the client for nothing.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: more than this goes out at once, so that a handler that never waits does not fill the memory
+#: more than this goes out at once, so that the transport can tell a handler that never waits to do so
 _MOST = 65_536
 
 
@@ -24,24 +24,25 @@ class _Held:
         self._transport = transport
         self._loop = loop
         self._waiting: list[bytes] = []
+        self._size = 0
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        self._waiting.append(data)
-        if len(data) > _MOST:
-            self._flush()
-        elif len(self._waiting) == 1:
+        if not self._waiting:
             self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        if self._waiting:
-            data = b"".join(self._waiting)
-            self._waiting.clear()
-            self._transport.write(data)
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > _MOST:
+            self._flush()
 
     def close(self) -> None:
         self._flush()
         self._transport.close()
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if waiting and not self._transport.is_closing():
+            self._transport.writelines(waiting)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
