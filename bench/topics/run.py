@@ -1,12 +1,13 @@
 """Topics beside what else there is, in one run, in turns; medians and ratios.
 
-    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,postgres,route,newest]
+    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest] [--ten-million]
 
 Skep is a real `skep up` as it comes (SQLite, FULL durability) asked over HTTP by a client that costs little; nats-py is
 asked as a Python program asks it, on Debian's nats-server with a stream as JetStream makes it, which answers before the
 message is on disk. The producers of nats-py share one client, and so do ours where it says so: what they send while a
 request is under way goes together in the next, and each waits until its own message is stored. All on this machine's
-cores, shared by both ends. FastAPI is installed by name for the run.
+cores, shared by both ends. Redis keeps an append-only file, synced before each answer or once a second. FastAPI is
+installed by name for the run.
 """
 
 import argparse
@@ -16,13 +17,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import uvloop
 
+from skep.client import AsyncProducer
 from skep.clock import SystemClock
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.log.rows import open_rows
@@ -35,9 +37,11 @@ from bench.topics.load import asked, flood, request
 from bench.topics.rivals import Nats, at_once, seed_publish
 from bench.topics.sender import Sender
 from bench.topics.servers import Server, bare, fastapi, skep
+from bench.topics.streams import Streams, running_redis
 
 KILOBYTE = "x" * 1022  # and its quotes
 BATCH = 100
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 MESSAGES = "/api/v1/topics/bench/messages"
 
 Measure = Callable[[], Awaitable[float]]
@@ -126,6 +130,36 @@ async def publishing(server: Server, theirs: Nats, rounds: int, total: int) -> N
     row(f"4 producers, batches of {BATCH}", found["skep"], found["nats"], ">= 1.5")
 
 
+async def redis(folder: Path, rounds: int, total: int) -> None:
+    body = msgspec.json.encode(KILOBYTE)
+    for sync in ("always", "everysec"):
+        head(f"Redis Streams, appendfsync {sync}, messages of 1 KB, messages a second", "redis-py")
+        with skep(folder / f"beside-{sync}") as server, running_redis(folder / f"redis-{sync}", sync) as port:
+            server.post("/api/v1/topics", {"name": "bench"})
+            producer = AsyncProducer(["bench"], server.url, token=server.token)
+            async with Streams(port, connections=256) as theirs, producer:
+                shared: dict[str, Measure] = {
+                    "skep": partial(at_once, 256, partial(producer.send, "bench", KILOBYTE), total),
+                    "own": partial(flood, server.url, one(server), producers=256, total=total),
+                    "redis": partial(theirs.publish, body, producers=256, total=total),
+                }
+                found = await in_turns(rounds, shared)
+                row("256 producers share a client", found["skep"], found["redis"])
+                row("256 producers, each its own connection and requests", found["own"], found["redis"])
+                batches: dict[str, Measure] = {
+                    "skep": partial(flood, server.url, hundred(server), producers=4, total=4 * total // BATCH),
+                    "redis": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=4 * total),
+                }
+                found = await in_turns(rounds, batches)
+                row(f"4 producers, batches of {BATCH}", BATCH * found["skep"], found["redis"])
+                reading: dict[str, Measure] = {
+                    "skep": partial(consume, server, BATCH, 4 * total),
+                    "redis": partial(theirs.consume, size=BATCH, total=4 * total),
+                }
+                found = await in_turns(rounds, reading)
+                row(f"consuming in batches of {BATCH}", found["skep"], found["redis"])
+
+
 async def postgres(folder: Path, rounds: int, total: int) -> None:
     head("PostgreSQL, fsync on, 256 producers, messages of 1 KB, messages a second", "count and insert")
     with running_postgres(fsync=True) as url:
@@ -158,14 +192,14 @@ async def route(folder: Path, rounds: int, total: int) -> None:
     row("publish 1 KB", found["skep"], found["fast"], ">= 3")
 
 
-async def newest(folder: Path) -> None:
+async def newest(folder: Path, sizes: Sequence[int]) -> None:
     print("\nReading the newest message of a topic, microseconds (median of 500)\n")
     print("| messages | bounds and read |\n|---|---|")
     db = await open_sqlite("sqlite:", data=folder / "long", durability="full")
     log = await open_rows("db:", db=db)
     part, clock = Part("bench"), SystemClock()
     drafts = [Draft(b"x" * 100)] * 10_000
-    for wanted in (10_000, 100_000, 1_000_000):
+    for wanted in sizes:
         while (await log.bounds(part))[1] < wanted:
             await log.append(part, drafts)
         took = []
@@ -184,16 +218,19 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--only", default="wire,postgres,route,newest")
+    parser.add_argument("--only", default="wire,redis,postgres,route,newest")
+    parser.add_argument(
+        "--ten-million", action="store_true", help="fill a topic with 10 million messages; takes minutes"
+    )
     given = parser.parse_args()
     only = given.only.split(",")
     folder = Path(tempfile.mkdtemp(prefix="bench-topics-"))
     try:
-        for part in (wire, postgres, route):
+        for part in (wire, redis, postgres, route):
             if part.__name__ in only:
                 await part(folder, given.rounds, given.messages)
         if "newest" in only:
-            await newest(folder)
+            await newest(folder, SIZES if given.ten_million else SIZES[:-1])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
