@@ -1,6 +1,6 @@
 """Topics beside what else there is, in one run, in turns; medians and ratios.
 
-    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest] [--ten-million]
+    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest]
 
 Skep is a real `skep up` as it comes (SQLite, FULL durability) asked over HTTP by a client that costs little; nats-py is
 asked as a Python program asks it, on Debian's nats-server with a stream as JetStream makes it, which answers before the
@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +41,6 @@ from bench.topics.streams import Streams, running_redis
 
 KILOBYTE = "x" * 1022  # and its quotes
 BATCH = 100
-SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 MESSAGES = "/api/v1/topics/bench/messages"
 
 Measure = Callable[[], Awaitable[float]]
@@ -192,14 +191,14 @@ async def route(folder: Path, rounds: int, total: int) -> None:
     row("publish 1 KB", found["skep"], found["fast"], ">= 3")
 
 
-async def newest(folder: Path, sizes: Sequence[int]) -> None:
+async def newest(folder: Path) -> None:
     print("\nReading the newest message of a topic, microseconds (median of 500)\n")
     print("| messages | bounds and read |\n|---|---|")
     db = await open_sqlite("sqlite:", data=folder / "long", durability="full")
     log = await open_rows("db:", db=db)
     part, clock = Part("bench"), SystemClock()
     drafts = [Draft(b"x" * 100)] * 10_000
-    for wanted in sizes:
+    for wanted in (10_000, 100_000, 1_000_000, 10_000_000):
         while (await log.bounds(part))[1] < wanted:
             await log.append(part, drafts)
         took = []
@@ -219,9 +218,6 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--only", default="wire,redis,postgres,route,newest")
-    parser.add_argument(
-        "--ten-million", action="store_true", help="fill a topic with 10 million messages; takes minutes"
-    )
     given = parser.parse_args()
     only = given.only.split(",")
     folder = Path(tempfile.mkdtemp(prefix="bench-topics-"))
@@ -230,7 +226,7 @@ async def main() -> None:
             if part.__name__ in only:
                 await part(folder, given.rounds, given.messages)
         if "newest" in only:
-            await newest(folder, SIZES if given.ten_million else SIZES[:-1])
+            await newest(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
