@@ -15,7 +15,7 @@ GROUP = "crowd"
 #: what a client sees of a server that was killed, that is not up yet, or whose log is away
 AWAY = (OSError, http.client.HTTPException)
 #: a life of a consumer ends without a word after at most so many commits
-LONGEST_LIFE = 60
+LONGEST_LIFE = 20
 
 Place = tuple[int, int]
 
