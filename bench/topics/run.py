@@ -1,11 +1,12 @@
 """Topics beside what else there is, in one run, in turns; medians and ratios.
 
-    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,postgres,route,newest]
+    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest]
 
 Skep is a real `skep up` as it comes (SQLite, FULL durability). Where it says so it is asked by its own library: one
 AsyncProducer that all producers share, as those of nats-py share one client; else by a client that costs little.
 nats-py is on Debian's nats-server with a stream as JetStream makes it, which answers before the message is on disk.
-All on this machine's cores, shared by both ends. FastAPI is installed by name for the run.
+All on this machine's cores, shared by both ends. Redis keeps an append-only file, synced before each answer or once a
+second. FastAPI is installed by name for the run.
 """
 
 import argparse
@@ -35,6 +36,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from bench.topics.load import asked, flood, request
 from bench.topics.rivals import Nats, at_once, seed_publish
 from bench.topics.servers import Server, bare, fastapi, skep
+from bench.topics.streams import Streams, running_redis
 
 KILOBYTE = "x" * 1022  # and its quotes
 BATCH = 100
@@ -142,6 +144,36 @@ async def batches(server: Server, theirs: Nats, rounds: int, total: int) -> None
     row(f"4 producers, batches of {BATCH} by a client that costs little", found["bare"], found["nats"])
 
 
+async def redis(folder: Path, rounds: int, total: int) -> None:
+    body = msgspec.json.encode(KILOBYTE)
+    for sync in ("always", "everysec"):
+        head(f"Redis Streams, appendfsync {sync}, messages of 1 KB, messages a second", "redis-py")
+        with skep(folder / f"beside-{sync}") as server, running_redis(folder / f"redis-{sync}", sync) as port:
+            server.post("/api/v1/topics", {"name": "bench"})
+            producer = AsyncProducer(["bench"], server.url, token=server.token)
+            async with Streams(port, connections=256) as theirs, producer:
+                shared: dict[str, Measure] = {
+                    "skep": partial(at_once, 256, partial(producer.send, "bench", KILOBYTE), total),
+                    "own": partial(flood, server.url, one(server), producers=256, total=total),
+                    "redis": partial(theirs.publish, body, producers=256, total=total),
+                }
+                found = await in_turns(rounds, shared)
+                row("256 producers share a client", found["skep"], found["redis"])
+                row("256 producers, each its own connection and requests", found["own"], found["redis"])
+                batches: dict[str, Measure] = {
+                    "skep": partial(flood, server.url, hundred(server), producers=4, total=4 * total // BATCH),
+                    "redis": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=4 * total),
+                }
+                found = await in_turns(rounds, batches)
+                row(f"4 producers, batches of {BATCH}", BATCH * found["skep"], found["redis"])
+                reading: dict[str, Measure] = {
+                    "skep": partial(consume, server, BATCH, 4 * total),
+                    "redis": partial(theirs.consume, size=BATCH, total=4 * total),
+                }
+                found = await in_turns(rounds, reading)
+                row(f"consuming in batches of {BATCH}", found["skep"], found["redis"])
+
+
 async def postgres(folder: Path, rounds: int, total: int) -> None:
     head("PostgreSQL, fsync on, 256 producers, messages of 1 KB, messages a second", "count and insert")
     with running_postgres(fsync=True) as url:
@@ -181,7 +213,7 @@ async def newest(folder: Path) -> None:
     log = await open_rows("db:", db=db)
     part, clock = Part("bench"), SystemClock()
     drafts = [Draft(b"x" * 100)] * 10_000
-    for wanted in (10_000, 100_000, 1_000_000):
+    for wanted in (10_000, 100_000, 1_000_000, 10_000_000):
         while (await log.bounds(part))[1] < wanted:
             await log.append(part, drafts)
         took = []
@@ -200,12 +232,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--only", default="wire,postgres,route,newest")
+    parser.add_argument("--only", default="wire,redis,postgres,route,newest")
     given = parser.parse_args()
     only = given.only.split(",")
     folder = Path(tempfile.mkdtemp(prefix="bench-topics-"))
     try:
-        for part in (wire, postgres, route):
+        for part in (wire, redis, postgres, route):
             if part.__name__ in only:
                 await part(folder, given.rounds, given.messages)
         if "newest" in only:

@@ -30,7 +30,7 @@ class Waited(msgspec.Struct, frozen=True):
     settled: bool
 
 
-class TopicMessage(msgspec.Struct, frozen=True):
+class TopicMessage(msgspec.Struct, frozen=True, gc=False):
     offset: int
     at: float
     id: str

@@ -27,7 +27,7 @@ class Draft(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     offset: int
     at: float
     id: str

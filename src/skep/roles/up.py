@@ -22,6 +22,7 @@ from skep.client.whereabouts import advertise, withdraw
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.doors.http.app import create_app
+from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
@@ -114,6 +115,7 @@ class _Server(uvicorn.Server):
 def _server(rooms: Rooms, settings: Settings, closing: asyncio.Event) -> uvicorn.Server:
     config = uvicorn.Config(
         create_app(rooms.core, settings, closing=closing),
+        http=HeldProtocol,
         log_config=None,
         access_log=False,
         lifespan="off",
