@@ -73,6 +73,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task_lease: Annotated[Seconds, _positive("a worker silent for so long loses its tasks to others")] = 30.0
     keep_contexts: Annotated[Seconds, _positive("contexts that have ended are removed after so long")] = 604_800.0
+    labels: Annotated[Names, _about("names that tasks choose this worker by")] = ()
+    mirror: Annotated[bool, _about("this worker mirrors sources")] = True
+    run_tasks: Annotated[bool, _about("this worker runs tasks")] = True
+    task_slots: Annotated[int, _natural("tasks at the same time; 0: one per core, and at least 2")] = 0
+    task_memory_threshold: Annotated[
+        float, _positive("percent of the memory in use above which a worker takes no further task")
+    ] = 90.0
+    task_history: Annotated[int, _natural("folders of failed tasks that are kept, the newest")] = 20
+    task_commands: Annotated[
+        Names, _about("commands, by name or path, that tasks may run on this worker; * means any")
+    ] = ()
+    task_tools: Annotated[Names, _about("programs to look for, so that tasks can choose a worker that has them")] = (
+        "git",
+        "python3",
+        "make",
+        "gcc",
+        "cargo",
+        "go",
+        "java",
+        "node",
+        "docker",
+    )
+    sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
