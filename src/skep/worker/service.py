@@ -58,7 +58,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(post.poller.run())
             group.create_task(post.indexer.run())
-            group.create_task(post.doer.run(self._settings.task_lease))
+            group.create_task(post.doer.run())
             group.create_task(link.run())
 
 
