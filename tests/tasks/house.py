@@ -95,7 +95,7 @@ async def hand(
 ) -> AsyncIterator[Hand]:
     offer = offer or Offer(("command", *kinds), {"own": slots, "command": slots}, facts={"os": "linux", "cpu": 2.0})
     one = Hand(engine.link, member, {"command": noop, **kinds}, offer)
-    parts = [asyncio.create_task(one.client.run()), asyncio.create_task(one.doer.run(30.0))]
+    parts = [asyncio.create_task(one.client.run()), asyncio.create_task(one.doer.run())]
     try:
         yield one
     finally:

@@ -6,6 +6,7 @@ the first worker to say hello takes them.
 
 import hashlib
 import hmac
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -48,8 +49,16 @@ class Fleet:
         await self._db.migrate("orders", orders.STEPS)
         await self._db.migrate("fleet", _STEPS)
 
-    async def join(self, member: str, token: str, boot: int, role: str, offer: Offer = _NOTHING) -> None:
-        """A member says hello: it is alive, and a worker takes over the sources nobody holds."""
+    async def join(
+        self,
+        member: str,
+        token: str,
+        boot: int,
+        role: str,
+        offer: Offer = _NOTHING,
+        also: Callable[[Tx], Awaitable[None]] | None = None,
+    ) -> None:
+        """A member says hello: it is alive, and a worker takes over the sources nobody holds. `also` is part of it."""
         if not hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash):
             raise NeedsToken("this member's token is not the one of this coordinator", hint="check its token setting")
         now = self._clock.now()
@@ -70,6 +79,8 @@ class Fleet:
             tx.ring(OFFERED)
             if role == "worker":
                 await self._take_over(tx, member)
+            if also is not None:
+                await also(tx)
 
         await self._db.write(work)
 
@@ -109,12 +120,19 @@ class Fleet:
 
         await self._db.write(work, runtime=True)
 
-    async def leave(self, member: str) -> None:
+    async def leave(self, member: str, boot: int) -> None:
+        """A newer process of the member, at another coordinator perhaps, is not touched by it."""
         self._progress.pop(member, None)
 
         async def work(tx: Tx) -> None:
-            await tx.rows("DELETE FROM member WHERE id = :id AND role <> 'worker'", id=member)
-            await tx.rows("UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id", id=member)
+            await tx.rows(
+                "DELETE FROM member WHERE id = :id AND boot = :boot AND role <> 'worker'", id=member, boot=boot
+            )
+            await tx.rows(
+                "UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id AND boot = :boot",
+                id=member,
+                boot=boot,
+            )
 
         await self._db.write(work, runtime=True)
 

@@ -143,7 +143,7 @@ class LinkServer:
         member = await self._desk.hello(hello)
         if isinstance(member, Refused):
             return member
-        session = Session(self._desk, wire, member, hello.boot, self._beat_every)
+        session = Session(self._desk, wire, hello, self._beat_every)
         while older := self._sessions.get(member):
             if older.boot > hello.boot:
                 return Refused(None, "replaced", f"a newer process of {member} is attached")

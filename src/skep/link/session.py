@@ -8,7 +8,7 @@ from skep.errors import BadInput, SkepError
 from skep.link.asks import Asks
 from skep.link.messages import AnswerBody, Ask, Beat, Begin, Done, Forget, Hello, Outcome, Refused, Stop
 from skep.link.wire import Wire
-from skep.model.task import TaskHold
+from skep.model.task import Renewed, Reported, TaskHold
 
 if TYPE_CHECKING:
     from skep.link.server import Desk
@@ -24,14 +24,15 @@ _SILENT_BEATS = 6
 
 
 class Session:
-    def __init__(self, desk: "Desk", wire: Wire, member: str, boot: int, beat_every: float) -> None:
+    def __init__(self, desk: "Desk", wire: Wire, hello: Hello, beat_every: float) -> None:
         self._desk = desk
         self.wire = wire
-        self.member = member
-        self.boot = boot
+        self.member = hello.member
+        self.boot = hello.boot
         self._silence = max(30.0, _SILENT_BEATS * beat_every)
         self._inbox: asyncio.Queue[Outcome] = asyncio.Queue(_INBOX)
         self._asks = Asks(wire, self._ask)
+        self._begun: set[TaskHold] = set(hello.running)
         self._look = asyncio.Event()
         self._repeat = False
         self._ending: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
@@ -98,7 +99,13 @@ class Session:
                 raise BadInput("a stream has one Hello only")
 
     async def _ask(self, ask: Ask) -> AnswerBody:
-        return await self._desk.ask(self.member, self.boot, ask.body, ask.again)
+        answer = await self._desk.ask(self.member, self.boot, ask.body, ask.again)
+        if isinstance(ask.body, Reported):
+            over = (one for one in ask.body.reports if one.state not in ("ACCEPTED", "RUNNING"))
+            self._begun.difference_update((one.task, one.attempt) for one in over)
+        if isinstance(answer, Renewed):
+            self._begun.update((run.task, run.attempt) for run in answer.begin)
+        return answer
 
     async def _settle(self) -> None:
         while True:
@@ -126,13 +133,14 @@ class Session:
 
     async def _runs(self) -> None:
         """Keep the worker at what the coordinator wants it to run: what is new begins, what is gone stops."""
-        sent: set[TaskHold] = set()
         async with self._desk.runs_bell(self.member) as bell:
             while True:
+                known = frozenset(self._begun)  # what an answer begins from here on is not in what is read now
                 begin, wanted = await self._desk.runs(self.member)
-                fresh = tuple(run for run in begin if (run.task, run.attempt) not in sent)
-                gone = tuple(sent - wanted)
+                fresh = tuple(run for run in begin if (run.task, run.attempt) not in self._begun)
+                gone = tuple(known - wanted)
                 if fresh or gone:
+                    self._begun.difference_update(gone)
+                    self._begun.update((run.task, run.attempt) for run in fresh)
                     await self.wire.write([Begin(fresh), Stop(gone)])
-                sent = (sent & wanted) | {(run.task, run.attempt) for run in fresh}
                 await bell.wait(_BELL_SECONDS)

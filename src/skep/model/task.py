@@ -146,7 +146,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a worker says of a task it was given. SUBMITTED: it declines."""
+    """What a worker says of a task it was given. SUBMITTED: it declines it, or gives it up."""
 
     task: str
     attempt: int
@@ -228,11 +228,13 @@ class Await(msgspec.Struct, frozen=True, tag=True):
 TaskRequest = Reported | Renew | Written | Call | Submit | Extend | Await
 
 
-class Renewed(msgspec.Struct, frozen=True, tag=True):
+class Renewed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """What may be kept for `lease` seconds, counted from the moment of asking, and what must be stopped."""
 
     lease: float
-    stop: tuple[TaskHold, ...]
+    stop: tuple[TaskHold, ...] = ()
+    #: tasks for the places that became free by what was reported
+    begin: tuple[Run, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True, tag=True):

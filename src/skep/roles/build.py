@@ -26,9 +26,11 @@ from skep.sources.intake import Intake
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
 from skep.status import StatusView
+from skep.tasks import news
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
+from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
 from skep.tasks.service import Tasks
 from skep.topics import relay
@@ -71,7 +73,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         spaces = Spaces(db, clock)
         stack.push_async_callback(spaces.close)
         contexts, tasks = Contexts(db, clock), Tasks(db, clock)
-        owners = Owners(db, clock, new_id("crd", clock.now()))
+        owners = Owners(db, new_id("crd", clock.now()))
         for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
             await room.start()
 
@@ -91,11 +93,12 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             StatusView(db, clock, fleet, searcher),
         )
         lease = settings.task_lease
-        reports = Reports(db, clock, topics, owners, lease)
-        dispatcher = Dispatcher(db, clock, topics, owners, lease, settings.keep_contexts)
+        placer = Placer(clock, owners, lease)
+        reports = Reports(db, clock, placer)
+        dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
-        loops += [dispatcher.run, dispatcher.keep]
+        loops += [dispatcher.run, dispatcher.keep, partial(news.tell, db, topics, clock)]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
         desk = Desk(db, clock, fleet, topics, sources, intake, adoption, spaces, contexts, tasks, reports, lease)

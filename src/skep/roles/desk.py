@@ -91,10 +91,16 @@ class Desk:
 
     async def hello(self, hello: Hello) -> str | Refused:
         try:
-            await self._fleet.join(hello.member, hello.token, hello.boot, hello.roles[0], hello.offer)
+            await self._fleet.join(
+                hello.member,
+                hello.token,
+                hello.boot,
+                hello.roles[0],
+                hello.offer,
+                also=lambda tx: self._reports.returned(tx, hello.member, hello.running),
+            )
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
-        await self._reports.returned(hello.member, hello.running, f"{hello.member} began anew without it")
         await self._tell(hello.member, "attached")
         return hello.member
 
@@ -113,7 +119,8 @@ class Desk:
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         match body:
             case Reported(reports):
-                return Renewed(self._lease, tuple(await self._reports.report(member, reports)))
+                stop, begin = await self._reports.report(member, boot, reports)
+                return Renewed(self._lease, tuple(stop), tuple(begin))
             case Renew(offer, running):
                 await self._fleet.renew(member, offer)
                 _, wanted = await self._reports.runs(member)
@@ -157,7 +164,7 @@ class Desk:
 
     async def gone(self, member: str, boot: int) -> None:
         await self._spaces.release(f"{member}/{boot}")
-        await self._fleet.leave(member)
+        await self._fleet.leave(member, boot)
         await self._tell(member, "detached")
 
     async def _tell(self, member: str, state: str) -> None:

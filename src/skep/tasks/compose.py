@@ -11,6 +11,8 @@ from skep.model.task import ContextSpec, TaskSpec
 from skep.tasks.selector import parse
 
 MOST_TASKS = 100_000
+#: tasks of one context that are placed all at once or not at all
+MOST_TOGETHER = 256
 _NAME = re.compile(r"[\w][\w .:/+@-]{0,199}")
 _MOST_RETRIES = 100
 #: fields that are joined with the template's instead of replacing them
@@ -31,6 +33,8 @@ def compose(spec: ContextSpec, known: Mapping[str, str] | None = None) -> list[T
         seen: set[str] = set(known or ())
         twice = next(task.name for task in tasks if task.name in seen or seen.add(task.name))  # type: ignore[func-returns-value]  # add answers None, which goes on
         raise BadInput(f"two tasks are called {twice!r}", hint="each task of a context has its own name")
+    if spec.together and len(tasks) > MOST_TOGETHER:
+        raise BadInput(f"{len(tasks)} tasks placed together; at most {MOST_TOGETHER} are allowed")
     if spec.together and any(task.needs for task in tasks):
         raise BadInput("tasks placed together cannot need each other", hint="let them wait at a checkpoint or a latch")
     _check_needs(tasks, names | set(known or ()))

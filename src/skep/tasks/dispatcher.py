@@ -10,13 +10,13 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
+from skep.tasks.candidates import READY_SQL
 from skep.tasks.moves import COLUMNS, WORK, Moving, store
-from skep.tasks.owners import BEAT_SECONDS, Owners
-from skep.tasks.placing import place, runs_channel
+from skep.tasks.owners import Owners
+from skep.tasks.placing import Placer, runs_channel
 from skep.tasks.states import ACTIVE
 from skep.tasks.sweep import Sweep
-from skep.tasks.tables import UNENDED_SQL
-from skep.topics.service import Topics
+from skep.tasks.tables import ACTIVE_SQL, UNENDED_SQL
 
 log = logging.getLogger(__name__)
 
@@ -46,17 +46,24 @@ class ExpireTask(msgspec.Struct, frozen=True):
 
 
 Message = AbortTask | ExpireTask | LoseTask | NewTask | CheckSchedulability
-_TURN: tuple[Message, ...] = (AbortTask(), ExpireTask(), LoseTask(), NewTask(), CheckSchedulability())
+#: what there is to do, in the order in which it is done
+_DUE: dict[str, Message] = {
+    "abort": AbortTask(),
+    "expire": ExpireTask(),
+    "lose": LoseTask(),
+    "new": NewTask(),
+    "waiting": CheckSchedulability(),
+}
 
 
 class Dispatcher:
-    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float, keep: float) -> None:
+    def __init__(self, db: Database, clock: Clock, owners: Owners, placer: Placer, lease: float, keep: float) -> None:
         self._db = db
         self._clock = clock
-        self._topics = topics
         self._owners = owners
+        self._placer = placer
         self._lease = lease
-        self.sweep = Sweep(db, clock, topics, owners, lease, keep)
+        self.sweep = Sweep(db, clock, owners, lease, keep)
 
     async def run(self) -> None:
         """Until cancelled. Woken by the bell; the pauses only bound what a lost ring could cost."""
@@ -64,14 +71,40 @@ class Dispatcher:
         next_sweep = self._clock.now() + _SWEEP_EVERY
         async with self._db.listen(WORK) as bell:
             while True:
-                for message in _TURN:
+                self._placer.forget()
+                messages, due = await self._look()
+                for message in messages:
                     while await self.act(message):
                         pass
+                if messages:
+                    _, due = await self._look()
                 now = self._clock.now()
                 if now >= next_sweep:
                     await self.sweep.once()
                     next_sweep = now + _SWEEP_EVERY
-                await bell.wait(max(0.0, min(next_sweep, await self._next()) - now))
+                await bell.wait(max(0.0, min(next_sweep, due) - now))
+
+    async def _look(self) -> tuple[list[Message], float]:
+        """What there is to do, and when something is due by the clock alone. One read: most rings find little."""
+        owned, now = self._owners.sql, self._clock.now()
+        active = f"EXISTS (SELECT 1 FROM task WHERE task.worker = member.id AND task.{ACTIVE_SQL})"  # noqa: S608
+        rows = await self._db.read(
+            f"SELECT (SELECT 1 FROM task WHERE abort_by <> '' AND {owned} LIMIT 1) AS abort, "  # noqa: S608
+            f"(SELECT 1 FROM task WHERE deadline <= :now AND ended_at IS NULL AND {owned} LIMIT 1) AS expire, "
+            f"(SELECT 1 FROM member WHERE last_alive < :silent AND {active} LIMIT 1) AS lose, "
+            f"(SELECT 1 FROM task WHERE state = 'SUBMITTED' AND {owned} LIMIT 1) AS new, "
+            f"(SELECT 1 FROM task WHERE {READY_SQL} AND {owned} LIMIT 1) AS waiting, "
+            "(SELECT min(not_before) FROM task WHERE state = 'WAITING' AND not_before > 0 "
+            "AND not_before > :now) AS later, "
+            "(SELECT min(deadline) FROM task WHERE deadline > :now AND ended_at IS NULL) AS deadline, "
+            f"(SELECT min(last_alive) FROM member WHERE last_alive >= :silent AND {active}) AS heard",
+            now=now,
+            silent=now - self._lease,
+        )
+        row = rows[0]
+        due = [row["later"], row["deadline"], row["heard"] and row["heard"] + self._lease]
+        messages = [message for name, message in _DUE.items() if row[name]]
+        return messages, min((at for at in due if at is not None), default=now + _LONGEST_NAP)
 
     async def keep(self) -> None:
         """Say that this coordinator lives; what became its own is looked at, whoever had it before."""
@@ -81,7 +114,7 @@ class Dispatcher:
                 if gained:
                     await self.sweep.once()
                     await self._db.write(_ring)
-                await bell.wait(BEAT_SECONDS if self._db.shared else _LONGEST_NAP)
+                await bell.wait(self._owners.beat_every if self._db.shared else _LONGEST_NAP)
 
     async def act(self, message: Message) -> bool:
         """True: there may be more of the same."""
@@ -90,8 +123,7 @@ class Dispatcher:
             case NewTask():
                 return await self._db.write(self._enqueue)
             case CheckSchedulability():
-                given = await self._db.write(lambda tx: self._place(tx, now)) if await self._waiting(now) else {}
-                return sum(given.values()) >= _AT_ONCE
+                return await self._db.write(lambda tx: self._placer.place(tx, now)) >= _AT_ONCE
             case LoseTask():
                 return await self.sweep.lost() >= _AT_ONCE
             case AbortTask():
@@ -110,23 +142,11 @@ class Dispatcher:
             most=_AT_ONCE,
         )
         if rows:
-            await self._place(tx, now)
+            await self._placer.place(tx, now)
         return len(rows) >= _AT_ONCE
-
-    async def _place(self, tx: Tx, now: float) -> dict[str, int]:
-        return await place(tx, now, self._clock.random, owned=self._owners.sql, since=now - self._lease)
-
-    async def _waiting(self, now: float) -> bool:
-        """A look without a transaction: most rings find nothing to place."""
-        rows = await self._db.read(
-            "SELECT id FROM task WHERE state = 'WAITING' AND needs_left = 0 AND not_before <= :now LIMIT 1", now=now
-        )
-        return bool(rows)
 
     async def _end(self, condition: str, params: dict[str, float], now: float) -> int:
         where = f"{condition} AND {UNENDED_SQL} AND {self._owners.sql}"
-        if not await self._db.read(f"SELECT id FROM task WHERE {where} LIMIT 1", **params):  # noqa: S608
-            return 0
 
         async def work(tx: Tx) -> int:
             rows = await tx.rows(
@@ -139,23 +159,11 @@ class Dispatcher:
                 if task.state in ACTIVE:
                     tx.ring(runs_channel(task.worker))
                 end(task, now)
-            if await store(tx, self._topics, tasks, now):
+            if await store(tx, tasks, now):
                 tx.ring(WORK)
             return len(tasks)
 
         return await self._db.write(work)
-
-    async def _next(self) -> float:
-        """When something is due by the clock alone."""
-        rows = await self._db.read(
-            "SELECT min(at) AS at FROM ("
-            "SELECT min(not_before) AS at FROM task WHERE state = 'WAITING' AND not_before > 0 "
-            "UNION ALL SELECT min(deadline) FROM task WHERE deadline IS NOT NULL AND ended_at IS NULL "
-            "UNION ALL SELECT min(member.last_alive) + :lease FROM member WHERE EXISTS (SELECT 1 FROM task "
-            "WHERE task.worker = member.id AND task.state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING'))) AS due",
-            lease=self._lease,
-        )
-        return float(rows[0]["at"] or self._clock.now() + _LONGEST_NAP)
 
 
 def end(task: Moving, now: float) -> None:

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from skep.engines.db.base import Row, Tx
-from skep.model.ids import new_id
 from skep.model.task import Actor, ContextState, TaskState
-from skep.model.topic import Draft
+from skep.tasks import news
+from skep.tasks.news import News
 from skep.tasks.states import ENDED, legal, state_of_counts
 from skep.tasks.tables import UNENDED_SQL, line
-from skep.topics.service import TASKS, Topics
 
 #: rung when the dispatcher should look: new tasks, free workers, wishes to abort
 WORK = "tasks"
@@ -22,7 +19,8 @@ _UPDATE = (
 )
 #: what a Moving has to know of a task
 COLUMNS = (
-    "id, context, state, attempt, failures, retries, backoff, worker, not_before, reason, dependents, abort_by, name"
+    "id, context, class, name, state, attempt, failures, retries, backoff, worker, not_before, reason, dependents, "
+    "abort_by"
 )
 
 
@@ -37,6 +35,7 @@ class Moving:
         self.id: str = row["id"]
         self.name: str = row["name"]
         self.context: str = row["context"]
+        self.class_: int = row["class"]
         self.state: TaskState = row["state"]
         self.attempt: int = row["attempt"]
         self.failures: int = row["failures"]
@@ -88,7 +87,7 @@ class Moving:
         }
 
 
-async def store(tx: Tx, topics: Topics, tasks: Iterable[Moving], now: float) -> bool:
+async def store(tx: Tx, tasks: Iterable[Moving], now: float) -> bool:
     """Write what moved and all that follows from it. True: tasks became ready that nobody has looked at yet."""
     moved = [task for task in tasks if task.moved]
     await tx.many(_UPDATE, [task.params() for task in moved])
@@ -100,7 +99,7 @@ async def store(tx: Tx, topics: Topics, tasks: Iterable[Moving], now: float) -> 
         await tx.many(_UPDATE, [task.params() for task in aborted])
         ended += aborted
         waiting = [task for task in aborted if task.dependents]
-    await _count(tx, topics, ended, now)
+    await _count(tx, ended, now)
     return woken
 
 
@@ -126,14 +125,14 @@ async def _dependents(tx: Tx, ended: Sequence[Moving], now: float) -> tuple[bool
     return bool(freed), list(hopeless.values())
 
 
-async def _count(tx: Tx, topics: Topics, ended: Sequence[Moving], now: float) -> None:
+async def _count(tx: Tx, ended: Sequence[Moving], now: float) -> None:
     """The contexts of what has ended, and the news of both."""
     counts: dict[str, list[int]] = {}
     for task in ended:
         count = counts.setdefault(task.context, [0, 0])
         count[0] += 1
         count[1] += task.state != "FINISHED"
-    news = [_news("task", task.id, task.state, now, context=task.context, reason=task.reason) for task in ended]
+    told = [News("task", task.id, task.state, {"context": task.context, "reason": task.reason}) for task in ended]
     for context in sorted(counts):  # in one order everywhere, or two transactions could wait for each other
         rows = await tx.rows(
             "UPDATE context SET unended = unended - :n, failed = failed + :failed WHERE id = :id "
@@ -145,20 +144,13 @@ async def _count(tx: Tx, topics: Topics, ended: Sequence[Moving], now: float) ->
         if rows and rows[0]["unended"] == 0:
             state = state_of_counts(0, rows[0]["failed"])
             await end_context(tx, context, state, now)
-            news.append(_news("context", context, state, now, cause=rows[0]["cause"]))
+            told.append(News("context", context, state, {"cause": rows[0]["cause"]}))
         tx.ring(context_channel(context))
-    if news:
-        await topics.tell(tx, TASKS, news, now)
+    await news.put(tx, told, now)
 
 
 async def end_context(tx: Tx, context: str, state: ContextState, now: float) -> None:
     await tx.rows("UPDATE context SET state = :state, ended_at = :now WHERE id = :id", state=state, now=now, id=context)
-
-
-def _news(what: str, id: str, state: str, now: float, **more: str) -> Draft:
-    event = new_id("tke", now)
-    body = {"id": event, "what": what, what: id, "state": state, "at": now, **more}
-    return Draft(msgspec.json.encode(body), event, id)
 
 
 async def reopen(tx: Tx, context: str, tasks: Sequence[Moving], subject: str, now: float) -> None:

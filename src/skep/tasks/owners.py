@@ -7,13 +7,13 @@ so when one dies only its own buckets move, and whoever gets them looks at every
 import hashlib
 from collections.abc import Sequence
 
-from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.tasks.tables import BUCKETS
 
 STEPS = ["CREATE TABLE coordinator (id TEXT PRIMARY KEY, last_alive DOUBLE PRECISION NOT NULL)"]
 BEAT_SECONDS = 2.0
-_DEAD_SECONDS = 10.0
+#: beats that may fail to come before a coordinator counts as dead
+_BEATS = 5
 
 
 def owner_of(bucket: int, living: Sequence[str]) -> str:
@@ -22,10 +22,11 @@ def owner_of(bucket: int, living: Sequence[str]) -> str:
 
 
 class Owners:
-    def __init__(self, db: Database, clock: Clock, id: str) -> None:
+    def __init__(self, db: Database, id: str, beat_every: float = BEAT_SECONDS) -> None:
         self._db = db
-        self._clock = clock
         self._id = id
+        self.beat_every = beat_every
+        self._dead_after = _BEATS * beat_every
         self.owned = frozenset(range(BUCKETS)) if not db.shared else frozenset()
 
     async def start(self) -> None:
@@ -33,9 +34,13 @@ class Owners:
         await self.beat()
 
     @property
+    def alone(self) -> bool:
+        return len(self.owned) == BUCKETS
+
+    @property
     def sql(self) -> str:
         """A condition on `bucket`."""
-        if len(self.owned) == BUCKETS:
+        if self.alone:
             return "1 = 1"
         return f"bucket IN ({', '.join(map(str, sorted(self.owned))) or '-1'})"
 
@@ -52,8 +57,8 @@ class Owners:
                 id=self._id,
                 now=now,
             )
-            await tx.rows("DELETE FROM coordinator WHERE last_alive < :long_ago", long_ago=now - 100 * _DEAD_SECONDS)
-            rows = await tx.rows("SELECT id FROM coordinator WHERE last_alive >= :since", since=now - _DEAD_SECONDS)
+            await tx.rows("DELETE FROM coordinator WHERE last_alive < :long_ago", long_ago=now - 100 * self._dead_after)
+            rows = await tx.rows("SELECT id FROM coordinator WHERE last_alive >= :since", since=now - self._dead_after)
             return [row["id"] for row in rows]
 
         living = await self._db.write(work, runtime=True)

@@ -5,7 +5,8 @@ tasks: a hundred thousand waiting tasks that are alike are one class.
 """
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -40,7 +41,7 @@ class Worker(msgspec.Struct):
     used: dict[str, int] = {}
     #: contexts of the commands it runs -> how many
     contexts: dict[str, int] = {}
-    #: the context that has it for itself; "": one task has
+    #: the context that has it for itself, or waits for it to be empty; "": one task
     alone: str | None = None
     #: ids of sources it holds, of those that are asked for
     holds: frozenset[str] = frozenset()
@@ -51,12 +52,11 @@ class Worker(msgspec.Struct):
         free = max(0, self.slots.get(slot, 0) - self.used.get(slot, 0))
         if slot == "own" or not free:
             return free
-        others = sum(self.contexts.values()) - (self.contexts.get(one.context, 0) if one.context else 0)
-        if one.exclusive == "worker":
-            return int(not self.contexts)
         if self.alone is not None and (not self.alone or self.alone != one.context):
             return 0
-        return 0 if one.exclusive == "context" and others else free
+        if one.exclusive == "worker":
+            return int(not self.contexts)
+        return 0 if one.exclusive == "context" and self.contexts.keys() - {one.context} else free
 
     def give(self, one: Class, context: str = "", count: int = 1) -> None:
         slot = slot_of(one.kind)
@@ -113,42 +113,89 @@ def _rank(one: Class, worker: Worker) -> tuple[bool, float]:
     return (bool(one.source) and one.source not in worker.holds, worker.fullness)
 
 
-def all_or_none(wanted: Sequence[tuple[Class, int]], workers: Sequence[Worker]) -> dict[int, dict[str, int]] | None:
+def keep_for(one: Class, workers: Sequence[Worker]) -> None:
+    """It wants a worker for itself, and all are busy: the least busy takes nothing new, or it would never be empty."""
+    fits = [worker for worker in able(one, workers) if worker.alone is None and worker.slots.get("command")]
+    if one.exclusive != "none" and slot_of(one.kind) == "command" and fits:
+        min(fits, key=lambda worker: sum(worker.contexts.values())).alone = one.context
+
+
+#: ways to give whole workers away that are tried before tasks to be placed together are told to wait
+_WAYS = 1000
+Wanted = Sequence[tuple[Class, int]]
+
+
+def all_or_none(wanted: Wanted, workers: Sequence[Worker]) -> dict[int, dict[str, int]] | None:
     """Class -> worker -> tasks, for tasks that are placed together; None when they do not all fit.
 
-    Each task looks for a place, and where there is none for one that was placed before to move over (augmenting paths).
-    Tasks that want a worker for themselves choose first, among the empty ones.
+    Tasks that want a worker for themselves choose among the empty ones; the others are matched to what is left.
     """
-    units = sorted(
-        ((one, able(one, workers)) for one, count in wanted for _ in range(count)),
-        key=lambda unit: (unit[0].exclusive != "worker", len(unit[1])),
-    )
-    room = {worker.id: max((worker.room(one) for one, _ in wanted), default=0) for worker in workers}
-    seated: dict[str, list[int]] = {worker.id: [] for worker in workers}
+    units = [(one, able(one, workers)) for one, count in wanted for _ in range(count)]
+    single = [unit for unit in units if _whole(unit[0])]
+    shared = [unit for unit in units if not _whole(unit[0])]
+    for whole in islice(_choices(single), _WAYS):
+        seated = _matched(shared, {worker.id for worker in whole})
+        if seated is None:
+            continue
+        plan: dict[int, dict[str, int]] = {one.id: {} for one, _ in wanted}
+        for one, worker in (*zip((one for one, _ in single), whole, strict=True), *seated):
+            plan[one.id][worker.id] = plan[one.id].get(worker.id, 0) + 1
+            worker.give(one)
+        return plan
+    return None
 
-    def seat(unit: int, tried: set[str]) -> bool:
+
+def keep_together(context: str, wanted: Wanted, workers: Sequence[Worker]) -> None:
+    """They do not fit now. Where they would fit once others have left, those workers take nothing new."""
+    empty = [Worker(one.id, one.facts, one.kinds, one.slots, holds=one.holds) for one in workers if one.alone is None]
+    plan = all_or_none(wanted, empty) or {}
+    chosen = {id for places in plan.values() for id in places}
+    for worker in workers:
+        if worker.id in chosen:
+            worker.alone = context
+
+
+_Unit = tuple[Class, list[Worker]]
+
+
+def _whole(one: Class) -> bool:
+    return one.exclusive == "worker" and slot_of(one.kind) == "command"
+
+
+def _choices(single: Sequence[_Unit], taken: tuple[Worker, ...] = ()) -> Iterator[tuple[Worker, ...]]:
+    """Every way to give each of these an empty worker of its own, small workers first."""
+    if len(taken) == len(single):
+        yield taken
+        return
+    one, fits = single[len(taken)]
+    for worker in sorted(fits, key=lambda worker: worker.slots.get("command", 0)):
+        if worker.room(one) and all(worker is not other for other in taken):
+            yield from _choices(single, (*taken, worker))
+
+
+def _matched(units: Sequence[_Unit], without: Collection[str]) -> list[tuple[Class, Worker]] | None:
+    """A place for each: where there is none, one that sits there already may move over (augmenting paths)."""
+    seats: dict[tuple[str, str], list[int]] = {}
+
+    def seat(unit: int, tried: set[tuple[str, str]]) -> bool:
         one, fits = units[unit]
+        slot = slot_of(one.kind)
         for worker in fits:
-            if worker.id in tried or not worker.room(one):
+            place, room = (worker.id, slot), worker.room(one)
+            if place in tried or not room or (slot == "command" and worker.id in without):
                 continue
-            tried.add(worker.id)
-            most = 1 if any(units[other][0].exclusive == "worker" for other in (*seated[worker.id], unit)) else None
-            if len(seated[worker.id]) < (most or room[worker.id]):
-                seated[worker.id].append(unit)
+            tried.add(place)
+            sitting = seats.setdefault(place, [])
+            if len(sitting) < room:
+                sitting.append(unit)
                 return True
-            for place, other in enumerate(seated[worker.id]):
-                if most is None and seat(other, tried):
-                    seated[worker.id][place] = unit
+            for at, other in enumerate(sitting):
+                if seat(other, tried):
+                    sitting[at] = unit
                     return True
         return False
 
     if not all(seat(unit, set()) for unit in range(len(units))):
         return None
-    plan: dict[int, dict[str, int]] = {one.id: {} for one, _ in wanted}
-    by_id = {worker.id: worker for worker in workers}
-    for id, places in seated.items():
-        for unit in places:
-            one = units[unit][0]
-            plan[one.id][id] = plan[one.id].get(id, 0) + 1
-            by_id[id].give(one)
-    return plan
+    by_id = {worker.id: worker for _, fits in units for worker in fits}
+    return [(units[unit][0], by_id[id]) for (id, _), sitting in seats.items() for unit in sitting]

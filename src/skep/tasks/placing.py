@@ -1,24 +1,23 @@
 """Places waiting tasks on workers, inside one transaction: rows in, the pure placement asked, rows out."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
+from skep.clock import Clock
 from skep.engines.db.base import Row, Tx
-from skep.model.member import Offer
-from skep.tasks.moves import COLUMNS, Moving
-from skep.tasks.placement import Class, Worker, able, all_or_none, share
-from skep.tasks.selector import parse
-from skep.tasks.tables import ACTIVE_SQL, line
+from skep.model.task import Run
+from skep.tasks.candidates import READY_SQL, ready_classes, why_waiting, workers_for
+from skep.tasks.moves import Moving
+from skep.tasks.owners import Owners
+from skep.tasks.placement import Class, Worker, able, all_or_none, keep_for, keep_together, share
+from skep.tasks.tables import ACTIVE_SQL, spec_of
 
 #: tasks placed in one transaction; the rest follows in the next
 MOST_AT_ONCE = 1000
-_READY = "state = 'WAITING' AND needs_left = 0 AND not_before <= :now"
-_SCHEDULE = (
-    "UPDATE task SET state = 'SCHEDULED', worker = :worker, attempt = attempt + 1, not_before = 0, reason = '', "
-    "moves = moves || :line WHERE id = :id"
-)
+#: a worker that declined a task gets none for so long
+DECLINED_SECONDS = 1.0
 
 
 def runs_channel(worker: str) -> str:
@@ -26,149 +25,155 @@ def runs_channel(worker: str) -> str:
     return f"runs:{worker}"
 
 
-async def place(
-    tx: Tx, now: float, random: Callable[[], float], *, owned: str, since: float, only: str = ""
-) -> dict[str, int]:
-    """Worker -> tasks it was given now. `since`: workers silent for longer get nothing. `only`: this worker alone."""
-    classes = await _classes(tx, now, owned)
-    if not classes:
-        return {}
-    workers = await _workers(tx, classes, since, only)
-    given: dict[str, int] = {}
-    together: dict[str, list[Class]] = {}
-    for one in classes:
-        if one.together and not only and not await _begun(tx, one.context):
-            together.setdefault(one.context, []).append(one)
-            continue
-        most = min(MOST_AT_ONCE, sum(worker.room(one) for worker in able(one, workers)))
-        if not most:
-            if not only:
-                await _explain(tx, one, workers)
-            continue
-        rows = await _ready(tx, one, now, owned, most)
-        await _give(tx, one, rows, share(one, len(rows), workers, random), now, given)
-    for context, group in together.items():
-        await _all_or_none(tx, context, group, workers, now, owned, given)
-    for worker in given:
-        tx.ring(runs_channel(worker))
-    return given
+class Placer:
+    """What it remembers only saves looking: `forget` it whenever something may have changed, and nothing is wrong."""
 
+    def __init__(self, clock: Clock, owners: Owners, lease: float) -> None:
+        self._clock = clock
+        self._owners = owners
+        self._lease = lease
+        #: worker -> the only class that had something ready when this worker was given of it
+        self._sole: dict[str, int] = {}
+        self._turn = 0
+        self._resting: dict[str, float] = {}
 
-async def _classes(tx: Tx, now: float, owned: str) -> list[Class]:
-    """Those with something ready, the most urgent first, then the one that waits longest.
+    def forget(self) -> None:
+        self._turn += 1
+        self._sole.clear()
 
-    The index of ready tasks is skipped through from class to class, so what it costs follows their number.
-    """
-    rows = await tx.rows(
-        "WITH RECURSIVE waiting (class) AS ("  # noqa: S608
-        "SELECT min(class) FROM task WHERE state = 'WAITING' AND needs_left = 0 UNION ALL "
-        "SELECT (SELECT min(class) FROM task WHERE state = 'WAITING' AND needs_left = 0 AND class > waiting.class) "
-        "FROM waiting WHERE waiting.class IS NOT NULL) "
-        "SELECT * FROM (SELECT task_class.*, (SELECT id FROM task WHERE task.class = task_class.id "
-        f"AND {_READY} AND {owned} ORDER BY not_before, id LIMIT 1) AS oldest "
-        "FROM waiting JOIN task_class ON task_class.id = waiting.class) AS classes "
-        "WHERE oldest IS NOT NULL ORDER BY priority DESC, oldest",
-        now=now,
-    )
-    return [
-        Class(
-            row["id"],
-            row["kind"],
-            row["selector"],
-            row["source"],
-            bool(row["holder"]),
-            row["exclusive"],
-            row["context"],
-            bool(row["together"]),
-            row["priority"],
-        )
-        for row in rows
-    ]
+    def rest(self, worker: str, now: float) -> None:
+        """It declined a task, and would decline the next."""
+        self._resting[worker] = now + DECLINED_SECONDS
 
+    async def place(self, tx: Tx, now: float) -> int:
+        """How many tasks were given to workers, which are rung for."""
+        runs = await self._look(tx, now, "")
+        for worker in runs:
+            tx.ring(runs_channel(worker))
+        return sum(map(len, runs.values()))
 
-async def _workers(tx: Tx, classes: Sequence[Class], since: float, only: str) -> list[Worker]:
-    """Locked, so that two coordinators do not give away the same room."""
-    members = await tx.rows(
-        "SELECT id, offer FROM member WHERE role = 'worker' AND state = 'alive' AND last_alive >= :since "
-        "AND (:only = '' OR id = :only) ORDER BY id FOR UPDATE",
-        since=since,
-        only=only,
-    )
-    active = await tx.rows(
-        "SELECT worker, kind, context, exclusive, count(*) AS n FROM task "  # noqa: S608
-        f"WHERE {ACTIVE_SQL} AND (:only = '' OR worker = :only) GROUP BY worker, kind, context, exclusive",
-        only=only,
-    )
-    held = await _held(tx, classes)
-    workers = {row["id"]: _worker(row, held.get(row["id"], frozenset())) for row in members}
-    for row in active:
-        worker = workers.get(row["worker"])
-        if worker is not None:
-            alike = Class(0, row["kind"], "", "", False, row["exclusive"], row["context"], False, 0)
-            worker.give(alike, row["context"], row["n"])
-    return list(workers.values())
+    async def refill(self, tx: Tx, worker: str, freed: Sequence[Moving], now: float) -> list[Run]:
+        """Places of a worker became free: they are given away in the same transaction, and nobody is rung for.
 
+        Where only one class has anything ready, one of its tasks takes the place of another without a further look:
+        what fitted before fits now.
+        """
+        if now < self._resting.get(worker, 0.0):
+            return []
+        sole = self._sole.get(worker)
+        if sole is not None and all(task.class_ == sole for task in freed):
+            if runs := await self._take(tx, sole, len(freed), worker, f"{worker} has room", now):
+                return runs
+            self._sole.pop(worker, None)
+        return (await self._look(tx, now, worker)).get(worker, [])
 
-def _worker(row: Row, holds: frozenset[str]) -> Worker:
-    offer = offer_of(row["offer"])
-    facts = {
-        **offer.facts,
-        "id": row["id"],
-        "tools": frozenset(offer.tools),
-        "labels": frozenset(offer.labels),
-        "holds": holds,
-    }
-    return Worker(row["id"], facts, frozenset(offer.kinds), offer.slots, holds=holds)
+    async def _look(self, tx: Tx, now: float, only: str) -> dict[str, list[Run]]:
+        turn, given = self._turn, dict[str, list[Run]]()
+        classes = await ready_classes(tx, now, self._owners.sql)
+        if not classes:
+            return given
+        workers = await workers_for(tx, classes, now - self._lease, only)
+        for worker in workers:
+            if now < self._resting.get(worker.id, 0.0):
+                worker.slots = {}
+        begun: dict[str, bool] = {}
+        for one in classes:
+            gang = one.context if one.together else ""
+            if gang and gang not in begun:
+                begun[gang] = await _begun(tx, gang)
+                if not begun[gang] and only:
+                    break  # who comes next is seen only with all workers in view
+                if not begun[gang]:
+                    group = [other for other in classes if other.together and other.context == gang]
+                    await self._all_or_none(tx, gang, group, workers, now, given)
+            if not gang or begun[gang]:
+                await self._spread(tx, one, workers, now, given, quiet=bool(only))
+        if only and len(classes) == 1 and turn == self._turn and self._owners.alone:
+            self._remember(classes[0], workers)
+        elif not only and any(one.exclusive != "none" for one in classes):
+            self.forget()
+        return given
 
+    def _remember(self, one: Class, workers: Sequence[Worker]) -> None:
+        for worker in workers:
+            if one.exclusive == "none" and not one.together and worker.alone is None:
+                self._sole[worker.id] = one.id
 
-@lru_cache(maxsize=4096)
-def offer_of(text: str) -> Offer:
-    return msgspec.json.decode(text, type=Offer)
+    async def _spread(
+        self, tx: Tx, one: Class, workers: Sequence[Worker], now: float, given: dict[str, list[Run]], *, quiet: bool
+    ) -> None:
+        room = min(MOST_AT_ONCE, sum(worker.room(one) for worker in able(one, workers)))
+        if not room:
+            keep_for(one, workers)
+            if not quiet:
+                await _say(tx, one, why_waiting(one, workers))
+            return
+        count = await self._count(tx, one, room, now)
+        why = "holds the source" if one.source else "has room"
+        for worker, number in share(one, count, workers, self._clock.random).items():
+            given.setdefault(worker, []).extend(await self._take(tx, one.id, number, worker, f"{worker} {why}", now))
 
-
-async def _held(tx: Tx, classes: Sequence[Class]) -> Mapping[str, frozenset[str]]:
-    """Member -> which of the sources in question it holds, by id and by name."""
-    wanted = {one.source for one in classes if one.source}.union(*(parse(one.selector).held for one in classes))
-    held: dict[str, set[str]] = {}
-    for source in wanted:
+    async def _count(self, tx: Tx, one: Class, most: int, now: float) -> int:
         rows = await tx.rows(
-            "SELECT holding.member FROM holding LEFT JOIN source ON source.id = holding.source "
-            "WHERE holding.member IS NOT NULL AND (holding.source = :source OR source.name = :source)",
-            source=source,
+            f"SELECT count(*) AS n FROM (SELECT id FROM task WHERE class = :class AND {READY_SQL} "  # noqa: S608
+            f"AND {self._owners.sql} LIMIT :most) AS ready",
+            **{"class": one.id},
+            now=now,
+            most=most,
         )
-        for row in rows:
-            held.setdefault(row["member"], set()).add(source)
-    return {member: frozenset(sources) for member, sources in held.items()}
+        return int(rows[0]["n"])
+
+    async def _all_or_none(
+        self,
+        tx: Tx,
+        context: str,
+        group: Sequence[Class],
+        workers: Sequence[Worker],
+        now: float,
+        given: dict[str, list[Run]],
+    ) -> None:
+        ready = Counter(
+            row["class"]
+            for row in await tx.rows(
+                f"SELECT class FROM task WHERE context = :context AND {READY_SQL} ORDER BY id FOR UPDATE",  # noqa: S608
+                context=context,
+                now=now,
+            )
+        )
+        unended = await tx.rows("SELECT unended FROM context WHERE id = :id", id=context)
+        if not unended or unended[0]["unended"] != ready.total():
+            return  # some are still on their way here
+        wanted = [(one, ready[one.id]) for one in group]
+        plan = all_or_none(wanted, workers)
+        if plan is None:
+            keep_together(context, wanted, workers)
+        for one in group:
+            if plan is None:
+                await _say(tx, one, f"its context wants {ready.total()} places at once, and there are not so many")
+                continue
+            for worker, number in plan[one.id].items():
+                why = f"{worker} has room, and all of its context have a place"
+                given.setdefault(worker, []).extend(await self._take(tx, one.id, number, worker, why, now))
+
+    async def _take(self, tx: Tx, class_: int, count: int, worker: str, why: str, now: float) -> list[Run]:
+        """The oldest ready tasks of a class become this worker's."""
+        rows = await tx.rows(
+            "UPDATE task SET state = 'SCHEDULED', worker = :worker, attempt = attempt + 1, not_before = 0, "  # noqa: S608
+            "reason = '', moves = moves || :head || (attempt + 1) || :tail WHERE id IN (SELECT id FROM task "
+            f"WHERE class = :class AND {READY_SQL} AND {self._owners.sql} ORDER BY not_before, id LIMIT :most "
+            "FOR UPDATE SKIP LOCKED) RETURNING id, attempt, context, name, failures, retries, spec",
+            **{"class": class_},
+            worker=worker,
+            head='["SCHEDULED",',
+            tail=f',"dispatcher",{msgspec.json.encode(why).decode()},{now:.6f}]\n',
+            now=now,
+            most=count,
+        )
+        return [run_of(row) for row in rows]
 
 
-async def _ready(tx: Tx, one: Class, now: float, owned: str, most: int) -> list[Row]:
-    return await tx.rows(
-        f"SELECT id, attempt FROM task WHERE class = :class AND {_READY} AND {owned} "  # noqa: S608
-        "ORDER BY not_before, id LIMIT :most FOR UPDATE SKIP LOCKED",
-        **{"class": one.id},
-        now=now,
-        most=most,
-    )
-
-
-async def _give(
-    tx: Tx, one: Class, rows: Sequence[Row], shares: Mapping[str, int], now: float, given: dict[str, int]
-) -> None:
-    places = [worker for worker, count in shares.items() for _ in range(count)]
-    why = "holds the source" if one.source else "has room"
-    await tx.many(
-        _SCHEDULE,
-        [
-            {
-                "id": row["id"],
-                "worker": worker,
-                "line": line("SCHEDULED", row["attempt"] + 1, "dispatcher", f"{worker} {why}", now),
-            }
-            for row, worker in zip(rows, places, strict=False)
-        ],
-    )
-    for worker, count in shares.items():
-        given[worker] = given.get(worker, 0) + count
+def run_of(row: Row) -> Run:
+    return Run(row["id"], row["attempt"], row["context"], row["name"], spec_of(row), row["failures"] >= row["retries"])
 
 
 async def _begun(tx: Tx, context: str) -> bool:
@@ -176,52 +181,7 @@ async def _begun(tx: Tx, context: str) -> bool:
     return bool(rows)
 
 
-async def _all_or_none(
-    tx: Tx,
-    context: str,
-    group: Sequence[Class],
-    workers: Sequence[Worker],
-    now: float,
-    owned: str,
-    given: dict[str, int],
-) -> None:
-    ready = {one.id: await _ready(tx, one, now, owned, MOST_AT_ONCE) for one in group}
-    unended = await tx.rows("SELECT unended FROM context WHERE id = :id", id=context)
-    if not unended or unended[0]["unended"] != sum(map(len, ready.values())):
-        return  # some are still on their way here
-    plan = all_or_none([(one, len(ready[one.id])) for one in group], workers)
-    for one in group:
-        if plan is None:
-            count = sum(map(len, ready.values()))
-            await _say(tx, one, f"its context wants {count} places at once, and there are not so many")
-        else:
-            await _give(tx, one, ready[one.id], plan[one.id], now, given)
-
-
-async def _explain(tx: Tx, one: Class, workers: Sequence[Worker]) -> None:
-    """Why tasks of this class wait: said once for all of them."""
-    if able(one, workers):
-        reason = "every worker that could do it is busy"
-    elif not workers:
-        reason = "no worker is attached"
-    elif not any(one.kind in worker.kinds for worker in workers):
-        reason = f"no worker does tasks of kind {one.kind}"
-    elif one.holder and not any(one.source in worker.holds for worker in workers):
-        reason = f"no attached worker holds {one.source}"
-    else:
-        reason = f"no worker matches the selector {one.selector!r}"
-    await _say(tx, one, reason)
-
-
 async def _say(tx: Tx, one: Class, reason: str) -> None:
     await tx.rows(
         "UPDATE task_class SET reason = :reason WHERE id = :id AND reason <> :reason", id=one.id, reason=reason
     )
-
-
-async def active_of(tx: Tx, worker: str) -> dict[str, Moving]:
-    rows = await tx.rows(
-        f"SELECT {COLUMNS} FROM task WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id FOR UPDATE",  # noqa: S608
-        worker=worker,
-    )
-    return {row["id"]: Moving(row) for row in rows}

@@ -6,64 +6,50 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
-from skep.model.task import Report, Run
-from skep.tasks.moves import WORK, Moving, store
-from skep.tasks.owners import Owners
-from skep.tasks.placing import active_of, place
-from skep.tasks.states import retry_pause
-from skep.tasks.tables import spec_of
-from skep.topics.service import Topics
+from skep.model.task import Report, Run, TaskHold
+from skep.tasks.moves import COLUMNS, WORK, Moving, store
+from skep.tasks.placing import DECLINED_SECONDS, Placer, run_of
+from skep.tasks.states import ACTIVE, retry_pause
+from skep.tasks.tables import ACTIVE_SQL
 
-#: a worker that declined is not asked for the same task again before
-_DECLINED_SECONDS = 1.0
 RESULT_LIMIT = 1_000_000
-
-#: what a worker has: task -> attempt
-Holdings = Collection[tuple[str, int]]
+_ONE = (
+    f"SELECT {', '.join(f'task.{name}' for name in COLUMNS.split(', '))} FROM task JOIN member "  # noqa: S608
+    f"ON member.id = task.worker WHERE task.id = :id AND task.{ACTIVE_SQL} AND member.id = :member "
+    "AND member.boot = :boot FOR UPDATE"
+)
 
 
 class Reports:
-    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float) -> None:
+    def __init__(self, db: Database, clock: Clock, placer: Placer) -> None:
         self._db = db
         self._clock = clock
-        self._topics = topics
-        self._owners = owners
-        self._lease = lease
+        self._placer = placer
 
-    async def report(self, member: str, reports: Sequence[Report]) -> list[tuple[str, int]]:
-        """Durable on return. Answers with those that are no longer this worker's: it has to stop them."""
+    async def report(self, member: str, boot: int, reports: Sequence[Report]) -> tuple[list[TaskHold], list[Run]]:
+        """Durable on return: what is no longer this worker's and has to stop, and what it may begin instead."""
         now = self._clock.now()
 
-        async def work(tx: Tx) -> list[tuple[str, int]]:
-            tasks = await active_of(tx, member)
-            stale: list[tuple[str, int]] = []
+        async def work(tx: Tx) -> tuple[list[TaskHold], list[Run]]:
+            tasks = await _reported(tx, member, boot, {report.task for report in reports})
+            stale: dict[TaskHold, None] = {}
             for report in reports:
                 task = tasks.get(report.task)
                 if task is None or task.attempt != report.attempt or not self._apply(task, report, now):
-                    stale.append((report.task, report.attempt))
-            woken = await store(tx, self._topics, tasks.values(), now)
-            freed = any(task.worker != member or task.has_ended for task in tasks.values())
-            if freed:
-                await self._refill(tx, member, now)
-            if woken or any(task.state == "WAITING" for task in tasks.values()):
+                    stale[report.task, report.attempt] = None
+            freed = [task for task in tasks.values() if task.moved and task.state not in ACTIVE]
+            woken = await store(tx, tasks.values(), now)
+            begin = await self._placer.refill(tx, member, freed, now) if freed else []
+            if woken or len(begin) < len(freed) or any(task.state == "WAITING" for task in freed):
                 tx.ring(WORK)
-            return stale
+            return list(stale), begin
 
         return await self._db.write(work)
-
-    async def _refill(self, tx: Tx, member: str, now: float) -> None:
-        """The place that became free is given away here and now: one commit for the end and the next beginning."""
-        given = await place(tx, now, self._clock.random, owned=self._owners.sql, since=now - self._lease, only=member)
-        if not given:
-            tx.ring(WORK)  # what waits may want a whole worker, or belong to another coordinator
 
     def _apply(self, task: Moving, report: Report, now: float) -> bool:
         at = min(report.at or now, now)
         if report.state == "SUBMITTED":
-            if not task.move("SUBMITTED", "worker", report.reason or "declined", at):
-                return False
-            task.not_before = now + _DECLINED_SECONDS * (0.5 + self._clock.random())
-            return task.move("WAITING", "dispatcher", f"declined: {report.reason}", now)
+            return self._back(task, report.reason, at, now)
         if report.state == "FAILED":
             task.code = report.code
             return fail(task, report.reason or "failed", at, now, self._clock.random())
@@ -77,7 +63,17 @@ class Reports:
                 task.result = msgspec.json.encode({"error": f"the result has more than {RESULT_LIMIT} bytes"})
         return True
 
-    async def runs(self, member: str) -> tuple[list[Run], set[tuple[str, int]]]:
+    def _back(self, task: Moving, reason: str, at: float, now: float) -> bool:
+        """Declined; or, once it was accepted, given up without being its fault."""
+        if task.state != "SCHEDULED":
+            lose(task, reason or "its worker gave it up", now, self._clock.random())
+            return True
+        task.move("SUBMITTED", "worker", reason or "declined", at)
+        self._placer.rest(task.worker, now)
+        task.not_before = now + DECLINED_SECONDS * (1.0 + self._clock.random())
+        return task.move("WAITING", "dispatcher", f"declined: {reason}", now)
+
+    async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         """What the worker should begin, and everything it should be doing."""
         rows = await self._db.read(
             "SELECT id, attempt, context, name, state, failures, retries, "
@@ -85,26 +81,33 @@ class Reports:
             "WHERE worker = :worker AND state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING') ORDER BY id",
             worker=member,
         )
-        begin = [
-            Run(row["id"], row["attempt"], row["context"], row["name"], spec_of(row), row["failures"] >= row["retries"])
-            for row in rows
-            if row["state"] == "SCHEDULED"
-        ]
+        begin = [run_of(row) for row in rows if row["state"] == "SCHEDULED"]
         return begin, {(row["id"], row["attempt"]) for row in rows}
 
-    async def returned(self, member: str, running: Holdings, reason: str) -> int:
-        """The worker came (back) and has only these: the others of its tasks go back to the queue."""
+    async def returned(self, tx: Tx, member: str, running: Collection[TaskHold]) -> None:
+        """Part of the worker's joining: it has only these, so the others of its tasks go back to the queue."""
         now, kept = self._clock.now(), set(running)
+        tasks = [task for task in await _active(tx, member) if (task.id, task.attempt) not in kept]
+        for task in tasks:
+            lose(task, f"{member} began anew without it", now, self._clock.random())
+        await store(tx, tasks, now)
 
-        async def work(tx: Tx) -> int:
-            tasks = [task for task in (await active_of(tx, member)).values() if (task.id, task.attempt) not in kept]
-            for task in tasks:
-                lose(task, reason, now, self._clock.random())
-            await store(tx, self._topics, tasks, now)
-            tx.ring(WORK)
-            return len(tasks)
 
-        return await self._db.write(work)
+async def _active(tx: Tx, member: str) -> list[Moving]:
+    sql = f"SELECT {COLUMNS} FROM task WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id FOR UPDATE"  # noqa: S608
+    return [Moving(row) for row in await tx.rows(sql, worker=member)]
+
+
+async def _reported(tx: Tx, member: str, boot: int, ids: set[str]) -> dict[str, Moving]:
+    """With the worker's row locked, so that its places are given away by one transaction at a time.
+
+    Nothing, if another process of this worker has come since.
+    """
+    if len(ids) > 1:
+        known = await tx.rows("SELECT id FROM member WHERE id = :id AND boot = :boot FOR UPDATE", id=member, boot=boot)
+        return {task.id: task for task in await _active(tx, member) if task.id in ids} if known else {}
+    rows = await tx.rows(_ONE, id=min(ids, default=""), member=member, boot=boot)
+    return {row["id"]: Moving(row) for row in rows}
 
 
 def fail(task: Moving, reason: str, at: float, now: float, random: float) -> bool:

@@ -11,17 +11,15 @@ from skep.tasks.owners import Owners
 from skep.tasks.reports import lose
 from skep.tasks.states import state_of_counts
 from skep.tasks.tables import ACTIVE_SQL, UNENDED_SQL
-from skep.topics.service import Topics
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 1000
 
 
 class Sweep:
-    def __init__(self, db: Database, clock: Clock, topics: Topics, owners: Owners, lease: float, keep: float) -> None:
+    def __init__(self, db: Database, clock: Clock, owners: Owners, lease: float, keep: float) -> None:
         self._db = db
         self._clock = clock
-        self._topics = topics
         self._owners = owners
         self._lease = lease
         self._keep = keep
@@ -42,12 +40,7 @@ class Sweep:
 
     async def lost(self) -> int:
         """Only those whose worker is lost: the clock said that it may be time."""
-        silent = await self._db.read(
-            "SELECT id FROM member WHERE last_alive < :since AND EXISTS (SELECT 1 FROM task "  # noqa: S608
-            f"WHERE task.worker = member.id AND task.{ACTIVE_SQL}) LIMIT 1",
-            since=self._clock.now() - self._lease,
-        )
-        return await self._run("lost_worker", self._lost) if silent else 0
+        return await self._run("lost_worker", self._lost)
 
     async def _run(self, kind: str, scan: Callable[[Tx], Awaitable[int]]) -> int:
         count = await self._db.write(lambda tx: self._repair(tx, kind, scan))
@@ -83,7 +76,7 @@ class Sweep:
         tasks = [Moving(row) for row in rows]
         for task in tasks:
             lose(task, f"its worker {task.worker} is lost", now, self._clock.random())
-        await store(tx, self._topics, tasks, now)
+        await store(tx, tasks, now)
         return len(tasks)
 
     async def _needs(self, tx: Tx) -> int:

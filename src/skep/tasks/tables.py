@@ -50,6 +50,7 @@ STEPS = [
         task TEXT NOT NULL, attempt BIGINT NOT NULL, n BIGINT NOT NULL, stream TEXT NOT NULL,
         at DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (task, attempt, n)
     );
+    CREATE TABLE news (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body BYTEA NOT NULL);
     CREATE TABLE repair (kind TEXT PRIMARY KEY, n BIGINT NOT NULL);
     CREATE VIEW task_seen AS SELECT task.id, task.context, task.name, task.kind, task.state, task.attempt,
         task.failures, task.worker, task.created_at, task.ended_at, task.not_before, task.code, CASE

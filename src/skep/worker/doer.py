@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 #: the part of a lease after which a worker stops what it runs, so that it has stopped when the lease is over
 _MARGIN = 0.7
 _RENEWALS = 5
+_REMEMBERED = 10_000
+#: before something that the coordinator could not answer is asked again
+_PAUSE_SECONDS = 1.0
 
 
 class TaskFailed(SkepError):
@@ -52,6 +55,8 @@ class Doer:
         self._refusal = refusal
         self._clock = clock
         self._tasks: dict[TaskHold, asyncio.Task[None]] = {}
+        #: begun here, the newest last: a Begin may come twice, and late
+        self._known: dict[TaskHold, None] = {}
         self._reports: list[Report] = []
         self._reported = asyncio.Event()
         self._lease_until = float("inf")
@@ -65,21 +70,25 @@ class Doer:
 
     def begin(self, runs: Sequence[Run]) -> None:
         for run in runs:
-            if (run.task, run.attempt) in self.running:
+            hold = (run.task, run.attempt)
+            if hold in self._known:
                 continue
+            self._known[hold] = None
+            if len(self._known) > _REMEMBERED:
+                del self._known[next(iter(self._known))]
             if reason := self._refusal(run) if run.spec.kind in self._kinds else f"it does no {run.spec.kind}":
-                self._report(Report(run.task, run.attempt, "SUBMITTED", reason, self._clock.now()))
+                self._report(Report(*hold, "SUBMITTED", reason, self._clock.now()))
             else:
-                self._tasks[run.task, run.attempt] = asyncio.create_task(self._do(run))
+                self._tasks[hold] = asyncio.create_task(self._do(run))
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         for hold in tasks:
             if task := self._tasks.get(hold):
                 task.cancel()
 
-    async def run(self, lease: float) -> None:
+    async def run(self) -> None:
         """Until cancelled; then everything that runs is stopped."""
-        loops = [asyncio.create_task(loop) for loop in (self._send(), self._renew(lease), self._expire())]
+        loops = [asyncio.create_task(loop) for loop in (self._send(), self._renew(), self._expire())]
         try:
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
@@ -95,6 +104,9 @@ class Doer:
         self._report(Report(*hold, "ACCEPTED", "", began), Report(*hold, "RUNNING", "", began))
         try:
             result = await self._kinds[run.spec.kind](run)
+        except asyncio.CancelledError:
+            self._report(Report(*hold, "SUBMITTED", "it was stopped", self._clock.now()))
+            raise
         except TaskFailed as error:
             ended = Report(*hold, "FAILED", error.message, self._clock.now(), error.exit_code)
         except SkepError as error:
@@ -119,22 +131,33 @@ class Doer:
             await self._reported.wait()
             self._reported.clear()
             batch = tuple(self._reports)
-            answer = await self._ask(Reported(batch))
+            answer = await self._answer(Reported(batch))
             del self._reports[: len(batch)]
             if self._reports:
                 self._reported.set()
-            if isinstance(answer, Renewed):
-                self.stop(answer.stop)
+            self.stop(answer.stop)
+            self.begin(answer.begin)
 
-    async def _renew(self, lease: float) -> None:
+    async def _renew(self) -> None:
         while True:
             asked = asyncio.get_running_loop().time()
-            answer = await self._ask(Renew(self._offer(), self.running))
-            if isinstance(answer, Renewed):
-                lease = answer.lease
-                self._lease_until = asked + lease * _MARGIN
-                self.stop(answer.stop)
-            await asyncio.sleep(lease / _RENEWALS)
+            answer = await self._answer(Renew(self._offer(), self.running))
+            self._lease_until = asked + answer.lease * _MARGIN
+            self.stop(answer.stop)
+            await asyncio.sleep(answer.lease / _RENEWALS)
+
+    async def _answer(self, body: Reported | Renew) -> Renewed:
+        """Asked until there is one: a coordinator in trouble is no reason to forget what was done."""
+        while True:
+            try:
+                answer = await self._ask(body)
+            except SkepError as error:
+                log.warning("the coordinator cannot answer: %s", error.message)
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                if isinstance(answer, Renewed):
+                    return answer
+                raise SkepError(f"the coordinator answers a {type(body).__name__} with {type(answer).__name__}")
 
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()

@@ -68,7 +68,7 @@ class Worker:
     async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(post.poller.run())
-            group.create_task(post.doer.run(self._settings.task_lease))
+            group.create_task(post.doer.run())
             group.create_task(link.run())
             if self._settings.manager:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))

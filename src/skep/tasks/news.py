@@ -1,0 +1,77 @@
+"""Ends of tasks and contexts on their way to the topic `skep.tasks`.
+
+They are stored with the end itself, and told a moment later: a topic has one counter, and reports of all workers would
+wait for each other there.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.model.ids import new_ids
+from skep.model.topic import Draft
+from skep.topics.service import TASKS, Topics
+
+_CHANNEL = "news"
+_AT_ONCE = 1000
+_NAP = 60.0
+#: seconds in which ends gather, to be told in one transaction
+_GATHER = 0.05
+
+
+class News(msgspec.Struct, frozen=True):
+    #: `task` or `context`
+    what: str
+    id: str
+    state: str
+    more: dict[str, str]
+
+
+async def put(tx: Tx, told: Sequence[News], now: float) -> None:
+    ids = new_ids("tke", now, len(told))
+    await tx.many(
+        "INSERT INTO news (id, subject, body) VALUES (:id, :subject, :body)",
+        [
+            {
+                "id": id,
+                "subject": one.id,
+                "body": msgspec.json.encode(
+                    {"id": id, "what": one.what, one.what: one.id, "state": one.state, "at": now, **one.more}
+                ),
+            }
+            for id, one in zip(ids, told, strict=True)
+        ],
+    )
+    if told:
+        tx.ring(_CHANNEL)
+
+
+async def tell(db: Database, topics: Topics, clock: Clock) -> None:
+    """For ever."""
+    async with db.listen(_CHANNEL) as bell:
+        while True:
+            if not await step(db, topics, clock):
+                await bell.wait(_NAP)
+                await asyncio.sleep(_GATHER)
+
+
+async def step(db: Database, topics: Topics, clock: Clock) -> int:
+    """Leaving here and standing in the topic is one transaction: each is told once, whoever tells it."""
+
+    async def work(tx: Tx) -> int:
+        rows = await tx.rows(
+            "DELETE FROM news WHERE id IN (SELECT id FROM news ORDER BY id LIMIT :most FOR UPDATE SKIP LOCKED) "
+            "RETURNING id, subject, body",
+            most=_AT_ONCE,
+        )
+        drafts = [
+            Draft(bytes(row["body"]), row["id"], row["subject"]) for row in sorted(rows, key=lambda row: row["id"])
+        ]
+        if drafts:
+            await topics.tell(tx, TASKS, drafts, clock.now())
+        return len(drafts)
+
+    return await db.write(work)
