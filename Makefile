@@ -24,7 +24,7 @@ docs: .venv/.run
 	$(PY) -m skep.doors.cli.reference
 
 bench: .venv/.test
-	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql
+	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql redis-server
 	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done
 	$(PY) -m bench.search
 

@@ -6,6 +6,7 @@ from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.service import Sources
+from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
 from skep.tasks.service import Tasks
@@ -24,4 +25,5 @@ class Core(msgspec.Struct, frozen=True):
     gather: Gather
     contexts: Contexts
     tasks: Tasks
+    spaces: Spaces
     status: StatusView

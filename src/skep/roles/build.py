@@ -1,5 +1,6 @@
 """Puts a serving process together: engines by URL, rooms over them, one core in front."""
 
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -24,6 +25,7 @@ from skep.search.service import Search
 from skep.sources.git.addresses import GitAddresses
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
+from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
@@ -68,8 +70,10 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
         search = Search(db, searcher)
         contexts, tasks = Contexts(db, clock), Tasks(db, clock)
+        spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
+        stack.push_async_callback(spaces.close)
         owners = Owners(db, clock, new_id("crd", clock.now()))
-        for room in (access, fleet, topics, sources, searcher, search, contexts, owners):
+        for room in (access, fleet, topics, sources, searcher, search, contexts, spaces, owners):
             await room.start()
 
         intake = Intake(db, topics)
@@ -84,6 +88,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             Gather(sources, data),
             contexts,
             tasks,
+            spaces,
             StatusView(db, clock, fleet, searcher),
         )
         lease = settings.task_lease
@@ -94,5 +99,5 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         loops += [dispatcher.run, dispatcher.keep]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
-        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, contexts, tasks, reports, lease)
+        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, contexts, tasks, spaces, reports, lease)
         yield Rooms(core, desk, adoption, searcher, loops)

@@ -29,11 +29,14 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.ids import new_id
+from skep.model.space import SpaceAsk
 from skep.model.task import Renew, Renewed, Reply, Reported, Run, TaskHold, Written
 from skep.model.topic import Draft
 from skep.search.adoption import Adoption
 from skep.sources.intake import Accepted, Intake, Stale
 from skep.sources.service import Sources
+from skep.spaces.asked import answer
+from skep.spaces.service import Spaces
 from skep.tasks.contexts import Contexts
 from skep.tasks.placing import runs_channel
 from skep.tasks.reports import Reports
@@ -56,6 +59,7 @@ class Desk:
         adoption: Adoption,
         contexts: Contexts,
         tasks: Tasks,
+        spaces: Spaces,
         reports: Reports,
         lease: float,
     ) -> None:
@@ -68,6 +72,7 @@ class Desk:
         self._adoption = adoption
         self._contexts = contexts
         self._tasks = tasks
+        self._spaces = spaces
         self._reports = reports
         self._lease = lease
 
@@ -76,6 +81,7 @@ class Desk:
             await self._fleet.join(hello.member, hello.token, hello.boot, hello.roles[0], hello.offer)
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
+        await self._spaces.release(hello.member, but=f"{hello.member}/{hello.boot}")
         await self._reports.returned(hello.member, hello.running, f"{hello.member} began anew without it")
         await self._tell(hello.member, "attached")
         return hello.member
@@ -103,6 +109,8 @@ class Desk:
             case Written(chunks):
                 await self._tasks.write(chunks)
                 return Reply()
+            case SpaceAsk():
+                return await answer(self._spaces, f"{member}/{boot}", body, again)
             case _:
                 raise BadInput(f"nobody here answers {type(body).__name__}")
 
@@ -114,6 +122,7 @@ class Desk:
 
     async def gone(self, member: str, boot: int) -> None:
         await self._fleet.leave(member)
+        await self._spaces.release(f"{member}/{boot}")
         await self._tell(member, "detached")
 
     async def _tell(self, member: str, state: str) -> None:
