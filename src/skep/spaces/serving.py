@@ -80,6 +80,10 @@ class Serving:
         timer = loop.call_later(wait, _expire, want) if wait > 0 else None
         try:
             return await want.future
+        except asyncio.CancelledError:
+            if not want.future.cancelled() and not want.future.exception():  # served just when it was cancelled
+                self._give_back(want.future.result())
+            raise
         finally:
             self._enrolled.discard(want)
             if timer:
@@ -164,9 +168,14 @@ class Serving:
             self._lapse = min(self._lapse or found.lease_until, found.lease_until)
         if not want.future.done():
             want.future.set_result(found)
-        elif isinstance(found, Taken):
-            # whoever wanted it has left meanwhile
+        else:
+            self._give_back(found)
+
+    def _give_back(self, found: Found | None) -> None:
+        """Whoever wanted it has left meanwhile."""
+        if isinstance(found, Taken):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(asyncio.Future.exception)  # if it fails the lease will be over some time
             self._ends.append(End("give_back", found.seq, found.ticket, future))
             self._wake.set()
 
