@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self
 
+from skep.client.async_space import AsyncSpace
 from skep.client.client import Client
 from skep.client.consumer import Consumer, Received
 from skep.client.producer import with_topics
@@ -17,7 +18,7 @@ from skep.errors import SkepError
 from skep.model.topic import Posted
 
 _END = object()
-#: verbs of one consumer at a time
+#: verbs of one consumer, or of the spaces of a client, at a time
 _THREADS = 32
 
 
@@ -26,6 +27,10 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
         self._client = Client(url, token, timeout=timeout)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="skep-space")
+
+    def space(self, name: str) -> AsyncSpace:
+        return AsyncSpace(self._client.space(name), self._threads)
 
     def __getattr__(self, name: str) -> Any:
         return _wrap(getattr(self._client, name))
@@ -35,6 +40,7 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         self._client.close()
+        await asyncio.to_thread(self._threads.shutdown)
 
 
 class AsyncProducer:

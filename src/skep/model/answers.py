@@ -7,6 +7,7 @@ import msgspec
 from skep.model.caller import Scope
 from skep.model.search import Line
 from skep.model.source import Source
+from skep.model.space import Taken, Tuple
 from skep.model.topic import Lag, Place, Posted, Standing, Topic
 
 T = TypeVar("T")
@@ -165,3 +166,16 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
     error: ErrorBody
+
+
+class PlacedAnswer(msgspec.Struct, frozen=True):
+    seq: int
+
+
+class GotAnswer(msgspec.Struct, frozen=True):
+    #: null: nothing came in time
+    taken: Taken | None
+
+
+class FoundAnswer(msgspec.Struct, frozen=True):
+    tuples: list[Tuple]

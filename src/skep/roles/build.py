@@ -1,5 +1,6 @@
 """Puts a serving process together: engines by URL, rooms over them, one core in front."""
 
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.model.ids import new_id
 from skep.roles.desk import Desk
+from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
 from skep.sources.git.addresses import GitAddresses
@@ -27,6 +29,7 @@ from skep.sources.service import Sources
 from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks import news
+from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
@@ -70,7 +73,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
         search = Search(db, searcher)
-        spaces = Spaces(db, clock)
+        spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         contexts, tasks = Contexts(db, clock), Tasks(db, clock)
         owners = Owners(db, new_id("crd", clock.now()))
@@ -101,5 +104,8 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         loops += [dispatcher.run, dispatcher.keep, partial(news.tell, db, topics, clock)]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
-        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, spaces, contexts, tasks, reports, lease)
+        requests = Requests(
+            clock, fleet, sources, adoption, spaces, contexts, tasks, reports, Calls(db, spaces, contexts), lease
+        )
+        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, reports, requests)
         yield Rooms(core, desk, adoption, searcher, loops)

@@ -8,7 +8,7 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
-from skep.errors import BadInput, NotFound, SkepError
+from skep.errors import SkepError
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
 from skep.link.messages import (
@@ -26,38 +26,19 @@ from skep.link.messages import (
     Refused,
     Release,
 )
-from skep.model.caller import SYSTEM
 from skep.model.ids import new_id
-from skep.model.search import Adopt, Adopted, Stands, Where
-from skep.model.task import (
-    Await,
-    Call,
-    Ended,
-    Extend,
-    Renew,
-    Renewed,
-    Reply,
-    Reported,
-    Run,
-    Submit,
-    TaskHold,
-    Written,
-)
+from skep.model.task import Run, TaskHold
 from skep.model.topic import Draft
-from skep.search.adoption import Adoption
+from skep.roles.requests import Requests
 from skep.sources.intake import Intake, Stale
 from skep.sources.service import Sources
-from skep.spaces.asked import answer as spaces_answer
 from skep.spaces.service import Spaces
-from skep.tasks.contexts import Contexts
 from skep.tasks.placing import runs_channel
 from skep.tasks.reports import Reports
-from skep.tasks.service import Tasks
 from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
 ORDERS_AT_ONCE = 500
-_LONGEST_WAIT = 60.0
 
 
 class Desk:
@@ -69,12 +50,9 @@ class Desk:
         topics: Topics,
         sources: Sources,
         intake: Intake,
-        adoption: Adoption,
         spaces: Spaces,
-        contexts: Contexts,
-        tasks: Tasks,
         reports: Reports,
-        lease: float,
+        requests: Requests,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -82,12 +60,9 @@ class Desk:
         self._topics = topics
         self._sources = sources
         self._intake = intake
-        self._adoption = adoption
         self._spaces = spaces
-        self._contexts = contexts
-        self._tasks = tasks
         self._reports = reports
-        self._lease = lease
+        self._requests = requests
 
     async def hello(self, hello: Hello) -> str | Refused:
         try:
@@ -101,6 +76,7 @@ class Desk:
             )
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
+        await self._spaces.release(hello.member, but=f"{hello.member}/{hello.boot}")
         await self._tell(hello.member, "attached")
         return hello.member
 
@@ -117,44 +93,7 @@ class Desk:
         return self._db.listen(channel(member))
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
-        match body:
-            case Reported(reports):
-                stop, begin = await self._reports.report(member, boot, reports)
-                return Renewed(self._lease, tuple(stop), tuple(begin))
-            case Renew(offer, running):
-                await self._fleet.renew(member, offer)
-                _, wanted = await self._reports.runs(member)
-                return Renewed(self._lease, tuple(hold for hold in running if hold not in wanted))
-            case Written(chunks):
-                await self._tasks.write(chunks)
-                return Reply()
-            case Where() | Adopt():
-                return await self._index(body)
-            case Submit(spec, cause, once):
-                context = await self._contexts.submit(SYSTEM, spec, cause=cause, once=once)
-                return Ended(context.id, context.state)
-            case Extend(context_id, added):
-                return Reply(await self._contexts.extend(SYSTEM, context_id, added))
-            case Await(context_id, wait):
-                context = await self._contexts.wait(SYSTEM, context_id, min(wait, _LONGEST_WAIT))
-                ended = context.state != "RUNNING"
-                return Ended(context.id, context.state, await self._tasks.results(context.id) if ended else {})
-            case Call():
-                raise BadInput("not yet")
-            case _:
-                return await spaces_answer(self._spaces, f"{member}/{boot}", body, again)
-
-    async def _index(self, body: Where | Adopt) -> Stands | Adopted:
-        match body:
-            case Where(source, whole):
-                held = await self._sources.held(source)
-                if held is None:
-                    raise NotFound(f"the source {source} was removed")
-                return Stands(held.epoch, None if whole else self._adoption.base(held.number))
-            case Adopt(fence, delta):
-                done = await self._adoption.adopt(fence, delta, self._clock.now())
-                self._fleet.settled(fence.source)
-                return Adopted(done)
+        return await self._requests.answer(member, boot, body, again)
 
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         return await self._reports.runs(member)

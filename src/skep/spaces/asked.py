@@ -15,12 +15,12 @@ from skep.model.space import (
     QueryAll,
     Replace,
     SpaceAnswer,
-    SpaceRequest,
+    SpaceAsk,
 )
 from skep.spaces.service import Spaces
 
 
-async def answer(spaces: Spaces, taker: str, asked: SpaceRequest, again: bool) -> SpaceAnswer:
+async def answer(spaces: Spaces, taker: str, asked: SpaceAsk, again: bool) -> SpaceAnswer:
     match asked:
         case Put(space, fields, id):
             return Placed(await spaces.put(SYSTEM, space, fields, id))

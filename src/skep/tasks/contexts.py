@@ -210,7 +210,14 @@ async def remove(tx: Tx, id: str) -> bool:
     await tx.rows(f"DELETE FROM output WHERE task IN {tasks}", id=id)  # noqa: S608
     await tx.rows(f"DELETE FROM need WHERE task IN {tasks}", id=id)  # noqa: S608
     await tx.rows("DELETE FROM task WHERE context = :id", id=id)
+    await tx.rows("DELETE FROM tuple WHERE space = :space", space=space_of(id))
+    await tx.rows("DELETE FROM space WHERE name = :space", space=space_of(id))
     return True
+
+
+def space_of(context: str) -> str:
+    """Where its checkpoints, latches and state are."""
+    return f"context:{context}"
 
 
 def _unknown(id: str) -> NotFound:

@@ -14,9 +14,9 @@ INTERRUPTED = 130
 
 MEANING = {
     OK: "done; a search found something",
-    NOTHING_FOUND: "a search found nothing",
+    NOTHING_FOUND: "a search, or a template in a space, found nothing",
     BAD_INPUT: "the command line, a setting, a URL or a query is wrong",
-    NOT_FOUND: "no such source, token or topic",
+    NOT_FOUND: "no such source, token, topic or space",
     NOT_ALLOWED: "a token is needed, or the one given may not do this",
     UNAVAILABLE: "the server cannot be reached, or is too busy",
     FAILED_SOURCE: "`--wait`: the source cannot be fetched at the moment",
