@@ -9,6 +9,7 @@ from skep.sources.service import Sources
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
 from skep.tasks.service import Tasks
+from skep.tasks.workers import Workers
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
 from skep.topics.service import Topics
@@ -24,4 +25,5 @@ class Core(msgspec.Struct, frozen=True):
     gather: Gather
     contexts: Contexts
     tasks: Tasks
+    workers: Workers
     status: StatusView

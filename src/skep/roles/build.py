@@ -30,6 +30,7 @@ from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
 from skep.tasks.reports import Reports
 from skep.tasks.service import Tasks
+from skep.tasks.workers import Workers
 from skep.topics import relay
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
@@ -84,6 +85,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             Gather(sources, data),
             contexts,
             tasks,
+            Workers(db, fleet),
             StatusView(db, clock, fleet, searcher),
         )
         lease = settings.task_lease

@@ -9,7 +9,7 @@ from skep.engines.db.base import Row, Tx
 from skep.model.member import Offer
 from skep.tasks.moves import COLUMNS, Moving
 from skep.tasks.placement import Class, Worker, able, all_or_none, share
-from skep.tasks.selector import parse
+from skep.tasks.selector import Facts, parse
 from skep.tasks.tables import ACTIVE_SQL, line
 
 #: tasks placed in one transaction; the rest follows in the next
@@ -111,14 +111,14 @@ async def _workers(tx: Tx, classes: Sequence[Class], since: float, only: str) ->
 
 def _worker(row: Row, holds: frozenset[str]) -> Worker:
     offer = offer_of(row["offer"])
-    facts = {
-        **offer.facts,
-        "id": row["id"],
-        "tools": frozenset(offer.tools),
-        "labels": frozenset(offer.labels),
-        "holds": holds,
-    }
+    facts = facts_of(row["id"], offer, holds)
     return Worker(row["id"], facts, frozenset(offer.kinds), offer.slots, holds=holds)
+
+
+def facts_of(member: str, offer: Offer, holds: frozenset[str]) -> Facts:
+    """What selectors see of a worker."""
+    lists = {"tools": frozenset(offer.tools), "labels": frozenset(offer.labels), "holds": holds}
+    return {**offer.facts, "id": member, **lists}
 
 
 @lru_cache(maxsize=4096)
