@@ -1,5 +1,6 @@
 """Contexts: tasks that belong together. What people and programs ask for; the dispatcher does the rest."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 
@@ -20,6 +21,8 @@ from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, conte
 
 #: tasks shown with their context
 SHOWN = 1000
+#: with more tasks than this a context is checked in a thread, so that nobody else waits for it
+_MANY = 1000
 _templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
 
 
@@ -34,7 +37,8 @@ class Contexts:
     async def submit(self, caller: Caller, spec: ContextSpec, *, cause: str = "", once: str = "") -> Context:
         """`once` names an occasion: a second submission for the same one answers with the context of the first."""
         caller.need("write")
-        tasks, now = compose(spec), self._clock.now()
+        many = len(spec.tasks) > _MANY
+        tasks, now = await asyncio.to_thread(compose, spec) if many else compose(spec), self._clock.now()
 
         async def work(tx: Tx) -> str:
             id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
