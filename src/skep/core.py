@@ -10,6 +10,7 @@ from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
 from skep.tasks.service import Tasks
+from skep.tasks.workers import Workers
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
 from skep.topics.service import Topics
@@ -26,4 +27,5 @@ class Core(msgspec.Struct, frozen=True):
     spaces: Spaces
     contexts: Contexts
     tasks: Tasks
+    workers: Workers
     status: StatusView

@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from skep.client.spaces import Space, Spaces
+from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
@@ -36,6 +37,9 @@ class Client:
         self.tokens = Tokens(self.transport)
         self.topics = Topics(self.transport)
         self.spaces = Spaces(self.transport)
+        self.contexts = Contexts(self.transport)
+        self.tasks = Tasks(self.transport)
+        self.workers = Workers(self.transport)
 
     def space(self, name: str) -> Space:
         return Space(self.transport, name)

@@ -182,12 +182,11 @@ class Transport:
         self._empty_pool()
 
 
-def pages(
-    transport: Transport, path: str, kind: type[Page[Any]], limit: int, *, state: str | None = None
-) -> Iterator[Any]:
+def pages(transport: Transport, path: str, kind: type[Page[Any]], limit: int, **wanted: str | None) -> Iterator[Any]:
+    """`wanted` chooses among them: a state, a cause."""
     page = ""
     while True:
-        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, "state": state})
+        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, **wanted})
         yield from answer.items
         page = answer.next_page
         if not page:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Row, Tx
 from skep.errors import NeedsToken
 from skep.fleet import orders
 from skep.model.answers import MemberStatus
@@ -166,17 +166,16 @@ class Fleet:
 
     async def members(self) -> list[MemberStatus]:
         rows = await self._db.read("SELECT * FROM member ORDER BY id")
+        return [self._status(row) for row in rows]
+
+    async def workers(self) -> list[tuple[MemberStatus, Offer]]:
+        rows = await self._db.read("SELECT * FROM member WHERE role = 'worker' ORDER BY id")
+        return [(self._status(row), msgspec.json.decode(row["offer"], type=Offer)) for row in rows]
+
+    def _status(self, row: Row) -> MemberStatus:
         silent = self._clock.now() - MISSED_BEATS * self._beat_every
-        return [
-            MemberStatus(
-                row["id"],
-                row["role"],
-                row["state"] if row["last_alive"] > silent else "away",
-                row["status"],
-                row["last_alive"],
-            )
-            for row in rows
-        ]
+        state = row["state"] if row["last_alive"] > silent else "away"
+        return MemberStatus(row["id"], row["role"], state, row["status"], row["last_alive"])
 
     async def orders_pending(self) -> int:
         rows = await self._db.read("SELECT count(*) AS n FROM ordered")

@@ -36,6 +36,7 @@ from skep.tasks.owners import Owners
 from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
 from skep.tasks.service import Tasks
+from skep.tasks.workers import Workers
 from skep.topics import relay
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
@@ -93,6 +94,7 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             spaces,
             contexts,
             tasks,
+            Workers(db, fleet),
             StatusView(db, clock, fleet, searcher),
         )
         lease = settings.task_lease

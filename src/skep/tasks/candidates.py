@@ -8,7 +8,7 @@ import msgspec
 from skep.engines.db.base import Row, Tx
 from skep.model.member import Offer
 from skep.tasks.placement import Class, Worker, able
-from skep.tasks.selector import parse
+from skep.tasks.selector import Facts, parse
 from skep.tasks.tables import ACTIVE_SQL
 
 READY_SQL = "state = 'WAITING' AND needs_left = 0 AND not_before <= :now"
@@ -71,14 +71,14 @@ async def workers_for(tx: Tx, classes: Sequence[Class], since: float, only: str)
 
 def _worker(row: Row, holds: frozenset[str]) -> Worker:
     offer = offer_of(row["offer"])
-    facts = {
-        **offer.facts,
-        "id": row["id"],
-        "tools": frozenset(offer.tools),
-        "labels": frozenset(offer.labels),
-        "holds": holds,
-    }
+    facts = facts_of(row["id"], offer, holds)
     return Worker(row["id"], facts, frozenset(offer.kinds), offer.slots, holds=holds)
+
+
+def facts_of(member: str, offer: Offer, holds: frozenset[str]) -> Facts:
+    """What selectors see of a worker."""
+    lists = {"tools": frozenset(offer.tools), "labels": frozenset(offer.labels), "holds": holds}
+    return {**offer.facts, "id": member, **lists}
 
 
 @lru_cache(maxsize=4096)

@@ -1,5 +1,6 @@
 """Contexts: tasks that belong together. What people and programs ask for; the dispatcher does the rest."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 
@@ -12,14 +13,16 @@ from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.ids import new_id
-from skep.model.task import Context, ContextSpec, ContextView, TaskSpec
+from skep.model.task import Context, ContextSpec, ContextView, Task, TaskSpec
 from skep.tasks.compose import compose
 from skep.tasks.insert import insert
 from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, reopen
-from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, task_of
+from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, spec_of, task_of
 
 #: tasks shown with their context
 SHOWN = 1000
+#: with more tasks than this a context is checked in a thread, so that nobody else waits for it
+_MANY = 1000
 _templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
 
 
@@ -34,7 +37,8 @@ class Contexts:
     async def submit(self, caller: Caller, spec: ContextSpec, *, cause: str = "", once: str = "") -> Context:
         """`once` names an occasion: a second submission for the same one answers with the context of the first."""
         caller.need("write")
-        tasks, now = compose(spec), self._clock.now()
+        many = len(spec.tasks) > _MANY
+        tasks, now = await asyncio.to_thread(compose, spec) if many else compose(spec), self._clock.now()
 
         async def work(tx: Tx) -> str:
             id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
@@ -83,7 +87,21 @@ class Contexts:
             after=after,
             limit=limit,
         )
-        return ContextView(context, [task_of(row) for row in rows])
+        tasks = [task_of(row) for row in rows]
+        return ContextView(context, tasks, await self._needs(id, tasks))
+
+    async def _needs(self, context: str, tasks: Sequence[Task]) -> dict[str, list[str]]:
+        """As they were submitted: those that were met before a task was added are no rows."""
+        if not tasks:
+            return {}
+        rows = await self._db.read(
+            "SELECT name, spec FROM task WHERE context = :id AND id >= :first AND id <= :last",
+            id=context,
+            first=tasks[0].id,
+            last=tasks[-1].id,
+        )
+        needs = {row["name"]: [need.task for need in spec_of(row).needs] for row in rows}
+        return {name: wanted for name, wanted in needs.items() if wanted}
 
     async def cancel(self, caller: Caller, id: str, reason: str = "") -> Context:
         """Everything in it that has not ended is aborted."""

@@ -35,7 +35,7 @@ STEPS = [
         spec BYTEA NOT NULL, result BYTEA, code BIGINT, created_at DOUBLE PRECISION NOT NULL,
         ended_at DOUBLE PRECISION
     );
-    CREATE UNIQUE INDEX task_context ON task (context, name);
+    CREATE INDEX task_context ON task (context, id);
     CREATE INDEX task_new ON task (bucket) WHERE state = 'SUBMITTED';
     CREATE INDEX task_ready ON task (class, not_before, id) WHERE state = 'WAITING' AND needs_left = 0;
     CREATE INDEX task_later ON task (not_before) WHERE state = 'WAITING' AND not_before > 0;

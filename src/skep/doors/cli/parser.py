@@ -68,6 +68,9 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
     commands.add_parser("topic", help="publish and read messages", fill=_fill_topic)
     commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
+    commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
+    commands.add_parser("task", help="run commands on workers", fill=_fill_task)
+    commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
 
@@ -270,6 +273,24 @@ def _fill_space(parser: Command) -> None:
     from skep.doors.cli.space_words import fill
 
     fill(parser)
+
+
+def _fill_context(parser: Command) -> None:
+    from skep.doors.cli import parser_tasks
+
+    parser_tasks.fill_context(parser)
+
+
+def _fill_task(parser: Command) -> None:
+    from skep.doors.cli import parser_tasks
+
+    parser_tasks.fill_task(parser)
+
+
+def _fill_worker(parser: Command) -> None:
+    from skep.doors.cli import parser_tasks
+
+    parser_tasks.fill_worker(parser)
 
 
 def _fill_completion(parser: Command) -> None:

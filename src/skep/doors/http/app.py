@@ -16,7 +16,20 @@ import skep
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.core import Core
-from skep.doors.http import places, queue, search, sources, spaces, system, tokens, topics, topics_groups
+from skep.doors.http import (
+    contexts,
+    places,
+    queue,
+    search,
+    sources,
+    spaces,
+    system,
+    tasks,
+    tokens,
+    topics,
+    topics_groups,
+    workers,
+)
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
 from skep.doors.http.given import provide
@@ -69,7 +82,19 @@ def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
 
 
 def _api() -> Router:
-    rooms = (sources, search, tokens, topics, topics_groups, places, spaces, system)
+    rooms = (
+        sources,
+        search,
+        tokens,
+        topics,
+        topics_groups,
+        places,
+        spaces,
+        contexts,
+        tasks,
+        workers,
+        system,
+    )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
 
 
