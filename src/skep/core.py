@@ -8,6 +8,7 @@ from skep.search.service import Search
 from skep.sources.service import Sources
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
+from skep.tasks.rules import Rules
 from skep.tasks.service import Tasks
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
@@ -24,4 +25,5 @@ class Core(msgspec.Struct, frozen=True):
     gather: Gather
     contexts: Contexts
     tasks: Tasks
+    rules: Rules
     status: StatusView
