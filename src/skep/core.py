@@ -9,6 +9,7 @@ from skep.sources.service import Sources
 from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
+from skep.tasks.rules import Rules
 from skep.tasks.service import Tasks
 from skep.tasks.workers import Workers
 from skep.topics.groups import Groups
@@ -28,4 +29,5 @@ class Core(msgspec.Struct, frozen=True):
     contexts: Contexts
     tasks: Tasks
     workers: Workers
+    rules: Rules
     status: StatusView

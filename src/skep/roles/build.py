@@ -1,7 +1,7 @@
 """Puts a serving process together: engines by URL, rooms over them, one core in front."""
 
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
+from skep.model.caller import SYSTEM
 from skep.model.ids import new_id
+from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
@@ -35,7 +37,9 @@ from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
 from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
+from skep.tasks.rules import Rules
 from skep.tasks.service import Tasks
+from skep.tasks.triggers import Triggers
 from skep.tasks.workers import Workers
 from skep.topics import relay
 from skep.topics.groups import Groups
@@ -56,8 +60,10 @@ class Rooms(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> AsyncIterator[Rooms]:
-    """Everything opened and migrated; closed again in reverse order."""
+async def open_rooms(
+    settings: Settings, clock: Clock, worker_token: str, file_rules: Sequence[RuleSpec] = ()
+) -> AsyncIterator[Rooms]:
+    """Everything opened and migrated; closed again in reverse order. `file_rules` are those of skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
@@ -80,6 +86,10 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         owners = Owners(db, new_id("crd", clock.now()))
         for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
             await room.start()
+        gather = Gather(sources, data)
+        rules = Rules(db, clock, topics, sources, contexts)
+        await rules.start(file_rules)
+        triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
         adoption = Adoption(db, topics, intake, searcher)
@@ -90,11 +100,12 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             Groups(topics, settings.member_seconds),
             Queue(topics),
             search,
-            Gather(sources, data),
+            gather,
             spaces,
             contexts,
             tasks,
             Workers(db, fleet),
+            rules,
             StatusView(db, clock, fleet, searcher),
         )
         lease = settings.task_lease
@@ -103,7 +114,13 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
-        loops += [dispatcher.run, dispatcher.keep, partial(news.tell, db, topics, clock)]
+        loops += [
+            dispatcher.run,
+            dispatcher.keep,
+            partial(news.tell, db, topics, clock),
+            triggers.follow,
+            triggers.follow_clock,
+        ]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
         requests = Requests(

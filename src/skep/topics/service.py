@@ -259,12 +259,29 @@ class Topics:
             await relay.put(tx, name, drafts)
 
     async def unread(self, reader: str, name: str, limit: int) -> list[Message]:
+        return await self.log.read(Part(name), await self.place(reader, name), limit)
+
+    async def place(self, reader: str, name: str) -> int:
         rows = await self.db.read(
             "SELECT next_offset FROM place WHERE reader = :reader AND topic = :topic AND partition = 0",
             reader=reader,
             topic=name,
         )
-        return await self.log.read(Part(name), int(rows[0]["next_offset"]) if rows else 0, limit)
+        return int(rows[0]["next_offset"]) if rows else 0
+
+    async def advance(self, tx: Tx, reader: str, name: str, old: int, new: int) -> bool:
+        """Commit a place only where it was left: False when somebody else has gone on from there."""
+        moved = await tx.rows(
+            "INSERT INTO place (reader, topic, partition, next_offset, generation) "
+            "VALUES (:reader, :topic, 0, :new, 0) "
+            "ON CONFLICT (reader, topic, partition) DO UPDATE SET next_offset = excluded.next_offset "
+            "WHERE place.next_offset = :old RETURNING next_offset",
+            reader=reader,
+            topic=name,
+            old=old,
+            new=new,
+        )
+        return bool(moved)
 
     async def commit(self, tx: Tx, reader: str, name: str, next_offset: int) -> None:
         await tx.rows(

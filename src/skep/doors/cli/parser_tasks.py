@@ -1,6 +1,6 @@
 """The words of `skep context`, `skep task` and `skep worker`."""
 
-from skep.doors.cli.parser import Command, _json
+from skep.doors.cli.parser import Command, json_option
 
 _TASK_STATES = "WAITING, RUNNING, FINISHED, FAILED, …"
 
@@ -27,7 +27,7 @@ def fill_task(parser: Command) -> None:
 
 def fill_worker(parser: Command) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    verbs.add_parser("list", help="all workers", fill=_json, run="worker:listing")
+    verbs.add_parser("list", help="all workers", fill=json_option, run="worker:listing")
     verbs.add_parser("select", help="try a selector", fill=_fill_select, run="worker:select")
 
 
@@ -50,37 +50,37 @@ def _limit(parser: Command) -> None:
 def _fill_submit(parser: Command) -> None:
     parser.add_argument("file", metavar="FILE", help="TOML file with the context; - for standard input")
     parser.add_argument("--wait", action="store_true", help="return when it has ended; exit code 1 if it failed")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_contexts(parser: Command) -> None:
     parser.add_argument("--state", choices=("RUNNING", "FINISHED", "FAILED"), help="only those in this state")
     parser.add_argument("--cause", metavar="TEXT", default="", help="only those whose cause begins so, such as person:")
     _limit(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_context_show(parser: Command) -> None:
     _context(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_wait(parser: Command) -> None:
     _context(parser)
     parser.add_argument("--timeout", metavar="TIME", help="at most 90s, 30m or 12h; then exit code 5")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_context_cancel(parser: Command) -> None:
     _context(parser)
     _reason(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_retry(parser: Command) -> None:
     _context(parser)
     parser.add_argument("--wait", action="store_true", help="return when it has ended; exit code 1 if it failed")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_run(parser: Command) -> None:
@@ -97,25 +97,25 @@ def _fill_run(parser: Command) -> None:
     parser.add_argument("--timeout", metavar="TIME", help="given up after 90s, 30m or 12h, wherever it stands")
     parser.add_argument("--priority", metavar="N", type=int, default=0, help="higher goes first (0)")
     parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], help="may be repeated")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_tasks(parser: Command) -> None:
     parser.add_argument("--state", help=f"only those in this state: {_TASK_STATES}")
     parser.add_argument("--worker", metavar="ID", default="", help="only those that this worker has or had last")
     _limit(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_task_show(parser: Command) -> None:
     _task(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_task_cancel(parser: Command) -> None:
     _task(parser)
     _reason(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_output(parser: Command) -> None:
@@ -123,9 +123,9 @@ def _fill_output(parser: Command) -> None:
     parser.add_argument("--follow", action="store_true", help="go on until it has ended; exit code 1 if it failed")
     parser.add_argument("--stream", choices=("stdout", "stderr"), help="only this one")
     parser.add_argument("--attempt", metavar="N", type=int, help="of an earlier attempt")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_select(parser: Command) -> None:
     parser.add_argument("selector", metavar="EXPR", help='such as: os == "linux" and memory >= 8GB and tools has "gcc"')
-    _json(parser)
+    json_option(parser)
