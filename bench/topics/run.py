@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from skep.client import AsyncProducer
 from skep.clock import SystemClock
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.log.rows import open_rows
@@ -33,7 +34,6 @@ from skep.testing.postgres import fresh_database, running_postgres
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.topics.load import asked, flood, request
 from bench.topics.rivals import Nats, at_once, seed_publish
-from bench.topics.sender import Sender
 from bench.topics.servers import Server, bare, fastapi, skep
 
 KILOBYTE = "x" * 1022  # and its quotes
@@ -101,10 +101,10 @@ async def wire(folder: Path, rounds: int, total: int) -> None:
 
 async def publishing(server: Server, theirs: Nats, rounds: int, total: int) -> None:
     body = msgspec.json.encode(KILOBYTE)
-    async with Sender(server.url, server.token, MESSAGES) as sender:
+    async with AsyncProducer(None, server.url, token=server.token) as producer:
 
         async def send() -> None:
-            await sender.send(KILOBYTE)
+            await producer.send("bench", KILOBYTE)
 
         for producers, wanted in ((256, ">= 1.5"), (16, ">= 0.7")):
             sides: dict[str, Measure] = {

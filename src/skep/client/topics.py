@@ -81,13 +81,14 @@ class Topics:
         body: dict[str, Any] = {"messages": messages}
         if producer:
             body |= {"producer": producer, "sequence": sequence}
-        path = _path(topic) + "/messages"
-        return self._transport.call("POST", path, PostedAnswer, body=body, repeatable=bool(producer)).posted
+        return self._transport.call(
+            "POST", messages_path(topic), PostedAnswer, body=body, repeatable=bool(producer)
+        ).posted
 
     def read(self, topic: str, offset: int = 0, *, partition: int = 0, max: int = 100, wait: float = 0.0) -> Messages:
         """From `offset` on. At the end, up to `wait` seconds for something new."""
         query = {"offset": offset, "partition": partition, "max": max, "wait": wait}
-        return self._transport.call("GET", _path(topic) + "/messages", Messages, query=query, timeout=wait + 30)
+        return self._transport.call("GET", messages_path(topic), Messages, query=query, timeout=wait + 30)
 
     def follow(self, topic: str, offset: int = 0, *, partition: int = 0) -> Iterator[TopicMessage]:
         """What there is from `offset` on and then what comes, for ever. Once it has begun it outlives the server's
@@ -157,6 +158,10 @@ class Group:
 
     def lag(self) -> list[Lag]:
         return self._transport.call("GET", self._path + "/lag", LagAnswer).partitions
+
+
+def messages_path(topic: str) -> str:
+    return _path(topic) + "/messages"
 
 
 def _path(topic: str) -> str:
