@@ -1,9 +1,8 @@
 """Producers and consumers against a whole running Skep."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from skep.client import Client
 from skep.testing.nats import running_nats
-from skep.testing.postgres import fresh_database
 from tests.house.running import RunningSkep
 
 _NUMBERS = count()
@@ -31,26 +29,10 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with ExitStack() as stack:
         settings: dict[str, Any] = {"member_seconds": 2.0, "message_limit": 50_000}
         if request.param == "postgres":
-            settings["database"] = stack.enter_context(own_database(request.getfixturevalue("postgres_url")))
+            settings["database"] = request.getfixturevalue("postgres_url")  # of this one, others make their own
         elif request.param == "nats":
             settings["log"] = stack.enter_context(running_nats(folder / "nats")).url
         yield stack.enter_context(RunningSkep(folder / "data", **settings))
-
-
-@contextmanager
-def own_database(server: str) -> Iterator[str]:
-    with asyncio.Runner() as runner:
-        database = fresh_database(server)
-        yield runner.run(_entered(database))
-        runner.run(_left(database))
-
-
-async def _entered(database: AbstractAsyncContextManager[str]) -> str:
-    return await database.__aenter__()
-
-
-async def _left(database: AbstractAsyncContextManager[str]) -> None:
-    await database.__aexit__(None, None, None)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import msgspec
 from skep.client.patience import Patience
 from skep.client.transport import API, Transport, pages
 from skep.errors import BadInput, Unavailable
-from skep.model.answers import LagAnswer, Messages, Page, PostedAnswer, TopicMessage, TopicView
-from skep.model.topic import Commit, Lag, Membership, Posted, Standing, Topic
+from skep.model.answers import LagAnswer, Messages, Page, PlacesAnswer, PostedAnswer, TopicMessage, TopicView
+from skep.model.topic import Commit, Lag, Membership, Place, Posted, Standing, Topic
 
 #: a followed topic on which nothing happens says so more often than this
 _SILENCE = 60.0
@@ -84,6 +84,11 @@ class Topics:
         return self._transport.call(
             "POST", messages_path(topic), PostedAnswer, body=body, repeatable=bool(producer)
         ).posted
+
+    def places(self, topic: str, start: str = "beginning") -> Sequence[Place]:
+        """The offset of `start` in each partition: `beginning`, `end`, `offset:N` or `time:SECONDS`."""
+        query = {"start": start}
+        return self._transport.call("GET", _path(topic) + "/places", PlacesAnswer, query=query).places
 
     def read(self, topic: str, offset: int = 0, *, partition: int = 0, max: int = 100, wait: float = 0.0) -> Messages:
         """From `offset` on. At the end, up to `wait` seconds for something new."""

@@ -7,7 +7,7 @@ import msgspec
 from skep.model.caller import Scope
 from skep.model.search import Line
 from skep.model.source import Source
-from skep.model.topic import Lag, Posted, Standing, Topic
+from skep.model.topic import Lag, Place, Posted, Standing, Topic
 
 T = TypeVar("T")
 
@@ -59,6 +59,10 @@ class TopicView(msgspec.Struct, frozen=True):
 class PostedAnswer(msgspec.Struct, frozen=True):
     #: in the order the messages were given
     posted: list[Posted]
+
+
+class PlacesAnswer(msgspec.Struct, frozen=True):
+    places: list[Place]
 
 
 class LagAnswer(msgspec.Struct, frozen=True):
