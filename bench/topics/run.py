@@ -2,11 +2,10 @@
 
     python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,postgres,route,newest]
 
-Skep is a real `skep up` as it comes (SQLite, FULL durability) asked over HTTP by a client that costs little; nats-py is
-asked as a Python program asks it, on Debian's nats-server with a stream as JetStream makes it, which answers before the
-message is on disk. The producers of nats-py share one client, and so do ours where it says so: what they send while a
-request is under way goes together in the next, and each waits until its own message is stored. All on this machine's
-cores, shared by both ends. FastAPI is installed by name for the run.
+Skep is a real `skep up` as it comes (SQLite, FULL durability). Where it says so it is asked by its own library, with one
+AsyncProducer that all producers share, as those of nats-py share one client; else by a client that costs little. nats-py
+is on Debian's nats-server with a stream as JetStream makes it, which answers before the message is on disk. All on this
+machine's cores, shared by both ends. FastAPI is installed by name for the run.
 """
 
 import argparse
@@ -23,7 +22,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from skep.client import AsyncProducer
+from skep.client import AsyncClient, AsyncProducer
+from skep.client.topics import Outgoing
 from skep.clock import SystemClock
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.log.rows import open_rows
@@ -113,17 +113,33 @@ async def publishing(server: Server, theirs: Nats, rounds: int, total: int) -> N
                 "own": partial(flood, server.url, one(server), producers=producers, total=total // 2),
             }
             found = await in_turns(rounds, sides)
-            row(f"{producers} producers share a client", found["shared"], found["nats"], wanted)
-            row(f"{producers} producers, each its own connection and requests", found["own"], found["nats"])
+            row(f"{producers} at once, send of one AsyncProducer", found["shared"], found["nats"], wanted)
+            row(f"{producers} at once, a connection and requests each", found["own"], found["nats"])
 
-    async def batches() -> float:
-        return BATCH * await flood(server.url, hundred(server), producers=4, total=4 * total // BATCH)
+    await batches(server, theirs, rounds, 4 * total)
 
-    found = await in_turns(
-        rounds,
-        {"skep": batches, "nats": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=4 * total)},
-    )
-    row(f"4 producers, batches of {BATCH}", found["skep"], found["nats"], ">= 1.5")
+
+async def batches(server: Server, theirs: Nats, rounds: int, total: int) -> None:
+    async with AsyncClient(server.url, server.token) as client:
+
+        async def publish() -> None:
+            await client.topics.publish_batch("bench", [Outgoing(KILOBYTE) for _ in range(BATCH)])
+
+        async def library() -> float:
+            return BATCH * await at_once(4, publish, total // BATCH)
+
+        async def bare_client() -> float:
+            return BATCH * await flood(server.url, hundred(server), producers=4, total=total // BATCH)
+
+        body = msgspec.json.encode(KILOBYTE)
+        sides: dict[str, Measure] = {
+            "library": library,
+            "nats": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=total),
+            "bare": bare_client,
+        }
+        found = await in_turns(rounds, sides)
+    row(f"4 producers, publish_batch of {BATCH}", found["library"], found["nats"], ">= 1.5")
+    row(f"4 producers, batches of {BATCH} by a client that costs little", found["bare"], found["nats"])
 
 
 async def postgres(folder: Path, rounds: int, total: int) -> None:

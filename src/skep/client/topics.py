@@ -16,6 +16,7 @@ from skep.model.topic import Commit, Lag, Membership, Place, Posted, Standing, T
 
 #: a followed topic on which nothing happens says so more often than this
 _SILENCE = 60.0
+_BYTES = (bytes, bytearray, memoryview)
 
 
 class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,7 +28,7 @@ class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.body, bytes | bytearray | memoryview):
+        if isinstance(self.body, _BYTES):
             raise BadInput("a message is text or a JSON value, not bytes", hint="decode it, or encode it as base64")
 
 
