@@ -2,10 +2,10 @@
 
     python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,postgres,route,newest]
 
-Skep is a real `skep up` as it comes (SQLite, FULL durability). Where it says so it is asked by its own library, with one
-AsyncProducer that all producers share, as those of nats-py share one client; else by a client that costs little. nats-py
-is on Debian's nats-server with a stream as JetStream makes it, which answers before the message is on disk. All on this
-machine's cores, shared by both ends. FastAPI is installed by name for the run.
+Skep is a real `skep up` as it comes (SQLite, FULL durability). Where it says so it is asked by its own library: one
+AsyncProducer that all producers share, as those of nats-py share one client; else by a client that costs little.
+nats-py is on Debian's nats-server with a stream as JetStream makes it, which answers before the message is on disk.
+All on this machine's cores, shared by both ends. FastAPI is installed by name for the run.
 """
 
 import argparse
