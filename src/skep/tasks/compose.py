@@ -15,6 +15,8 @@ MOST_TASKS = 100_000
 MOST_TOGETHER = 256
 _NAME = re.compile(r"[\w][\w .:/+@-]{0,199}")
 _MOST_RETRIES = 100
+_LONGEST = 10**8
+_HIGHEST = 10**6
 #: fields that are joined with the template's instead of replacing them
 _JOINED = ("properties", "environment", "arguments")
 
@@ -67,8 +69,12 @@ def _checked(task: TaskSpec) -> TaskSpec:
         raise BadInput(f"task {task.name!r}: a zero byte cannot be passed to a program")
     if not 0 <= task.retries <= _MOST_RETRIES:
         raise BadInput(f"task {task.name!r}: {task.retries} retries; 0 to {_MOST_RETRIES} are allowed")
-    if task.backoff < 0 or (task.timeout is not None and task.timeout <= 0):
-        raise BadInput(f"task {task.name!r}: backoff and timeout are positive numbers of seconds")
+    if not 0 <= task.backoff <= _LONGEST or not (task.timeout is None or 0 < task.timeout <= _LONGEST):
+        raise BadInput(f"task {task.name!r}: backoff and timeout are positive numbers of seconds, at most {_LONGEST}")
+    if abs(task.priority) > _HIGHEST:
+        raise BadInput(f"task {task.name!r}: priority {task.priority}; -{_HIGHEST} to {_HIGHEST} are allowed")
+    if len({need.task for need in task.needs}) < len(task.needs):
+        raise BadInput(f"task {task.name!r} needs the same task twice")
     if task.holder and not task.source:
         raise BadInput(f"task {task.name!r} wants the holder of a source but names none", hint="give its source")
     parse(task.selector)
