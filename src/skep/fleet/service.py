@@ -27,7 +27,7 @@ _STEPS = [
     """
     CREATE TABLE member (
         id TEXT PRIMARY KEY, role TEXT NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL,
-        boot BIGINT NOT NULL, offer TEXT NOT NULL,
+        boot BIGINT NOT NULL, offer TEXT NOT NULL, mirror BIGINT NOT NULL,
         joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
     );
     CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT);
@@ -66,18 +66,20 @@ class Fleet:
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
             await tx.rows(
-                "INSERT INTO member (id, role, state, status, boot, offer, joined_at, last_alive) "
-                "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :now, :now) ON CONFLICT (id) DO UPDATE SET "
-                "state = 'alive', status = 'attached', boot = excluded.boot, offer = excluded.offer, "
+                "INSERT INTO member (id, role, state, status, boot, offer, mirror, joined_at, last_alive) "
+                "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :mirror, :now, :now) "
+                "ON CONFLICT (id) DO UPDATE SET state = 'alive', status = 'attached', boot = excluded.boot, "
+                "offer = excluded.offer, mirror = excluded.mirror, "
                 "last_alive = excluded.last_alive",
                 offer=_offer(offer),
+                mirror=int(role == "worker" and offer.mirror),
                 id=member,
                 role=role,
                 boot=boot,
                 now=now,
             )
             tx.ring(OFFERED)
-            if role == "worker":
+            if role == "worker" and offer.mirror:
                 await self._take_over(tx, member)
             if also is not None:
                 await also(tx)
@@ -147,7 +149,7 @@ class Fleet:
     async def assign(self, tx: Tx, source: str) -> None:
         """Give a new source to the worker seen last; without one it waits."""
         await orders.lock(tx)
-        rows = await tx.rows("SELECT id FROM member WHERE role = 'worker' ORDER BY last_alive DESC LIMIT 1")
+        rows = await tx.rows("SELECT id FROM member WHERE mirror = 1 ORDER BY last_alive DESC LIMIT 1")
         member = rows[0]["id"] if rows else None
         await tx.rows("INSERT INTO holding (source, member) VALUES (:source, :member)", source=source, member=member)
         if member:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from skep.model.task import Stream
+
 log = logging.getLogger("skep.runtime")
 
-OnOutput = Callable[[str, bytes], Awaitable[None] | None]
+OnOutput = Callable[[Stream, bytes], Awaitable[None] | None]
 _CHUNK = 1 << 16
 _GATHER_SECONDS = 0.1
 #: whoever writes so many times what is kept is ended
@@ -16,7 +18,7 @@ _FLOOD = 10
 
 
 class Output:
-    def __init__(self, name: str, path: Path, limit: int, on_output: OnOutput, on_flood: Callable[[], None]) -> None:
+    def __init__(self, name: Stream, path: Path, limit: int, on_output: OnOutput, on_flood: Callable[[], None]) -> None:
         self.name = name
         #: bytes that came, kept or not
         self.size = 0

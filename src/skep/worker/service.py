@@ -13,11 +13,13 @@ from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
-from skep.model.member import Offer
 from skep.model.task import Run, TaskHold
+from skep.runtime.service import Runtime
 from skep.sources.base import Kind
+from skep.worker.commanding import Commanding
 from skep.worker.doer import Doer, Doing
 from skep.worker.indexing import Indexing
+from skep.worker.offering import Offering
 from skep.worker.poller import Poller
 from skep.worker.store import Store
 
@@ -54,16 +56,21 @@ class Worker:
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing
-        post.kinds = {"noop": _noop, **indexing.kinds}
-        post.own_slots = self._settings.index_processes or os.cpu_count() or 1
-        post.doer = Doer(post.kinds, link.ask, post.offer, lambda run: "", self._clock)
+        commanding = Commanding(self._settings, self._data / "worker" / "runs", self._clock, link.ask)
+        # nothing that an earlier process of this worker started may be alive when it says hello
+        await commanding.runtime.start()
         await indexing.start()
+        own: dict[str, Doing] = {"noop": _noop, **(indexing.kinds if self._settings.mirror else {})}
+        post.offering = Offering(self._settings, self._data, self._clock, own)
+        post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
+        post.commands = commanding.runtime
         store.on_outcome = link.ring
         await post.poller.load()
         try:
             await self._loops(store, post, link)
         finally:
             await indexing.close()
+            await commanding.runtime.close()
 
     async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
         async with asyncio.TaskGroup() as group:
@@ -80,8 +87,8 @@ class _Post:
     poller: Poller
     indexing: Indexing
     doer: Doer
-    kinds: dict[str, Doing]
-    own_slots: int
+    offering: Offering
+    commands: Runtime
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
@@ -93,12 +100,12 @@ class _Post:
             self._store.member,
             self._token,
             self._store.boot,
-            offer=self.offer(),
+            offer=self.offering.offer(),
             running=self.doer.running,
         )
 
-    def offer(self) -> Offer:
-        return Offer(tuple(self.kinds), {"own": self.own_slots})
+    def refusal(self, run: Run) -> str:
+        return self.offering.refusal(run, len(self.commands.running))
 
     def begin(self, runs: Sequence[Run]) -> None:
         self.doer.begin(runs)
