@@ -88,7 +88,7 @@ def order(command: Command, name: str, path: str, folder: Path, variables: dict[
         "argv": command.argv,
         "environment": variables,
         "folder": str(folder / "work"),
-        "limits": command.limits,
+        "limits": msgspec.structs.asdict(command.limits),
         "grace": command.grace,
     }
 
