@@ -91,6 +91,7 @@ class Api:
         self._address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(
             self._answer,
+            interface="asgi3",
             log_config=None,
             access_log=False,
             lifespan="off",

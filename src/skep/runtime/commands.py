@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from skep.config import Settings
-from skep.errors import BadInput
+from skep.errors import BadInput, TooLarge
 from skep.model.run import Command, Ended, EndReason, Sample
+from skep.runtime.keeper import LARGEST
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR)
@@ -80,9 +81,9 @@ def _path() -> str:
     return os.environ.get("PATH", os.defpath)
 
 
-def order(command: Command, name: str, path: str, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
+def order(command: Command, name: str, path: str, folder: Path, variables: dict[str, str]) -> bytes:
     """What the keeper is told."""
-    return {
+    told = {
         "start": name,
         "path": path,
         "argv": command.argv,
@@ -91,6 +92,12 @@ def order(command: Command, name: str, path: str, folder: Path, variables: dict[
         "limits": msgspec.structs.asdict(command.limits),
         "grace": command.grace,
     }
+    if len(data := msgspec.json.encode(told)) > LARGEST:
+        raise TooLarge(
+            f"the command has {len(data):,} bytes of arguments and environment, more than {LARGEST:,}",
+            hint="hand large input over in a file",
+        )
+    return data
 
 
 def broke(message: dict[str, Any]) -> Ended:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,8 @@ class Folders:
         self._runs = folder / "runs"
         self._history = history
         self._busy: set[str] = set()
+        #: runs end in several threads at once
+        self._pruning = threading.Lock()
 
     def make(self, task: str, attempt: int, now: float) -> Path:
         started = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
@@ -34,9 +37,10 @@ class Folders:
             remove(run)
 
     def prune(self) -> None:
-        kept = sorted(name for name in self._names() if name not in self._busy)
-        for name in kept[: max(0, len(kept) - self._history)]:
-            remove(self._runs / name)
+        with self._pruning:
+            kept = sorted(name for name in self._names() if name not in self._busy)
+            for name in kept[: max(0, len(kept) - self._history)]:
+                remove(self._runs / name)
 
     def _names(self) -> list[str]:
         return [path.name for path in self._runs.iterdir()] if self._runs.exists() else []

@@ -26,6 +26,7 @@ LARGEST = 128 << 10
 #: what not even SIGKILL ends (a lost network drive) is not waited for any longer
 _STUCK_SECONDS = 10.0
 #: looking over all processes takes at most a twentieth of a core
+_LOOK_SHARE = 4
 _WATCH_SHARE, _WATCH_LEAST, _WATCH_MOST = 20, 0.05, 1.0
 _LONGEST_NOTES = 10_000
 _BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -78,6 +79,7 @@ class Keeper:
         #: ended commands, until nothing that they started is left
         self._over: list[tuple[_Run, dict[str, Any]]] = []
         self._over_at = 0.0
+        self._look_at = 0.0
         self._stuck: set[int] = set()
         self._watch_at = 0.0
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -117,12 +119,10 @@ class Keeper:
         self._noted = len(self._runs)
 
     def _pause(self) -> float | None:
-        if self._over:
-            return 20
-        if not self._runs:
-            return None
-        due = min(self._watch_at, *(min(run.time_at, run.kill_at) for run in self._runs.values()))
-        return max(0.0, due - time.monotonic()) * 1000 + 1
+        due = [min(run.time_at, run.kill_at) for run in self._runs.values()]
+        due += [self._watch_at] if self._runs else []
+        due += [self._look_at] if self._over else []
+        return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 
     def _hear(self) -> bool:
         try:
@@ -178,10 +178,15 @@ class Keeper:
                     self._over.append((run, run.ended(status, usage)))
                     with suppress(ProcessLookupError, PermissionError):
                         os.killpg(pid, signal.SIGKILL)
-        if not self._over:
-            return
+        if self._over and time.monotonic() >= self._look_at:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Tell of what has ended, once nothing that it left is alive; of many at once when many end at once."""
+        began = time.monotonic()
         orphans = self._orphans()
         self._end(orphans)
+        self._look_at = time.monotonic() + _LOOK_SHARE * (time.monotonic() - began)
         if time.monotonic() > self._over_at + _STUCK_SECONDS:
             self._stuck |= orphans
         if orphans <= self._stuck:

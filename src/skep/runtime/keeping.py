@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from skep.errors import TooLarge
 from skep.runtime.keeper import LARGEST
 
 #: in the environment of the keeper and of all that it starts
@@ -55,18 +54,12 @@ class Keeping:
         asyncio.get_running_loop().remove_reader(self._line)
         gone()
 
-    async def tell(self, message: dict[str, Any], files: Sequence[int] = ()) -> None:
+    async def tell(self, message: bytes, files: Sequence[int] = ()) -> None:
         """In the order of the calls. A keeper that is gone hears nothing, and `gone` says so."""
-        data = msgspec.json.encode(message)
-        if len(data) > LARGEST:
-            raise TooLarge(
-                f"the command has {len(data):,} bytes of arguments and environment, more than {LARGEST:,}",
-                hint="hand large input over in a file",
-            )
         async with self._turn:
             while True:
                 try:
-                    socket.send_fds(self._line, [data], files)
+                    socket.send_fds(self._line, [message], files)
                 except BlockingIOError:
                     await self._writable()
                 except OSError:

@@ -49,7 +49,7 @@ class Runtime:
         """`handler` answers what tasks ask of their context; without one they cannot ask."""
         folder = folder.resolve()
         self._folders = Folders(folder, settings.task_history)
-        self._folder = folder
+        self.folder = folder
         self._clock = clock
         self._api = Api(handler) if handler else None
         self._runs: dict[str, _Run] = {}
@@ -61,7 +61,7 @@ class Runtime:
 
     async def start(self) -> None:
         """When this returns, nothing that an earlier process of this folder started is alive."""
-        await asyncio.to_thread(self._folder.mkdir, 0o700, parents=True, exist_ok=True)
+        await asyncio.to_thread(self.folder.mkdir, 0o700, parents=True, exist_ok=True)
         async with self._turn:
             await self._sweep()
         await asyncio.to_thread(self._folders.prune)
@@ -119,7 +119,7 @@ class Runtime:
         folder = await asyncio.to_thread(self._folders.make, command.task, command.attempt, self._clock.now())
         keep = True
         try:
-            environment = commands.environment(command, folder) | {MARK: str(self._folder)}
+            environment = commands.environment(command, folder) | {MARK: str(self.folder)}
             if self._api:
                 async with self._api.open(command) as access:
                     ended = await self._started(run, path, folder, environment | access, on_output)
@@ -163,7 +163,7 @@ class Runtime:
         ended = commands.explained(run.ended.result(), run.command)
         return msgspec.structs.replace(ended, stdout=stdout, stderr=stderr)
 
-    async def _launch(self, run: _Run, order: dict[str, Any], files: list[int]) -> None:
+    async def _launch(self, run: _Run, order: bytes, files: list[int]) -> None:
         async with self._turn:
             if self._keeper is None and not self._closed:
                 self._keeper = await self._new_keeper()
@@ -192,7 +192,7 @@ class Runtime:
 
     async def _end(self, run: _Run, reason: str, grace: float) -> None:
         if run.keeper is not None and not run.ended.done():
-            await run.keeper.tell({"end": run.name, "reason": reason, "grace": grace})
+            await run.keeper.tell(msgspec.json.encode({"end": run.name, "reason": reason, "grace": grace}))
 
     async def _watch_disk(self, run: _Run, folder: Path) -> None:
         if (limit := run.command.limits.disk) is None:
@@ -207,7 +207,7 @@ class Runtime:
 
     async def _new_keeper(self) -> Keeping:
         started: list[Keeping] = []
-        keeper = await Keeping.start(self._folder, self._hear, lambda: self._lose(started[0]))
+        keeper = await Keeping.start(self.folder, self._hear, lambda: self._lose(started[0]))
         started.append(keeper)
         return keeper
 
@@ -232,7 +232,7 @@ class Runtime:
                 run.settle(Ended(reason="cancelled" if self._closed else "lost"))
 
     async def _sweep(self) -> None:
-        if ended := await end_left_overs(self._folder):
+        if ended := await end_left_overs(self.folder):
             log.warning("ended processes that had lost their keeper", extra={"processes": ended})
 
     def _soon(self, doing: Coroutine[Any, Any, None]) -> None:
