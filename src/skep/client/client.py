@@ -102,6 +102,10 @@ class Sources:
         """Asks for a look now and does not wait for it."""
         return self._transport.call("POST", self._of(ref) + "/fetch", Source)
 
+    def reindex(self, ref: str) -> Source:
+        """Asks for a new index and does not wait for it."""
+        return self._transport.call("POST", self._of(ref) + "/reindex", Source)
+
     def remove(self, ref: str) -> None:
         self._transport.call("DELETE", self._of(ref), type(None))
 

@@ -165,6 +165,7 @@ class Fleet:
         await orders.withdraw(tx, source)
         await self.ask(tx, "release", source)
         await tx.rows("DELETE FROM holding WHERE source = :source", source=source)
+        tx.ring(OFFERED)  # what waits for its holder waits in vain
 
     async def members(self) -> list[MemberStatus]:
         rows = await self._db.read("SELECT * FROM member ORDER BY id")

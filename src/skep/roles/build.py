@@ -30,7 +30,7 @@ from skep.sources.intake import Intake
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
 from skep.status import StatusView
-from skep.tasks import news
+from skep.tasks import archive, news
 from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
@@ -70,6 +70,7 @@ async def open_rooms(
         stack.push_async_callback(db.close)
         log = await find("log", settings.log)(settings.log, db=db)
         stack.push_async_callback(log.close)
+        blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
         searcher = await find("index", settings.index)(settings.index, data=data, db=db)
         stack.push_async_callback(searcher.close)
 
@@ -79,10 +80,10 @@ async def open_rooms(
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
-        search = Search(db, searcher)
+        search = Search(db, clock, searcher)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
-        contexts, tasks = Contexts(db, clock), Tasks(db, clock)
+        contexts, tasks = Contexts(db, clock), Tasks(db, clock, blobs)
         owners = Owners(db, new_id("crd", clock.now()))
         for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
             await room.start()
@@ -118,6 +119,7 @@ async def open_rooms(
             dispatcher.run,
             dispatcher.keep,
             partial(news.tell, db, topics, clock),
+            partial(archive.keep, db, blobs),
             triggers.follow,
             triggers.follow_clock,
         ]

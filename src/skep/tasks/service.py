@@ -7,11 +7,13 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
+from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Tx
 from skep.errors import Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.task import Chunk, Stream, Task, TaskView
+from skep.tasks import archive
 from skep.tasks.contexts import ask_to_abort
 from skep.tasks.moves import context_channel
 from skep.tasks.states import ENDED
@@ -22,8 +24,9 @@ _NAP = 30.0
 
 
 class Tasks:
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: Clock, blobs: Blobs) -> None:
         self._db = db
+        self._blobs = blobs
         self._clock = clock
 
     async def show(self, caller: Caller, id: str) -> TaskView:
@@ -112,10 +115,14 @@ class Tasks:
             stream=stream or "",
             limit=_CHUNKS,
         )
-        return [
-            Chunk(id, task.context, row["attempt"], row["n"], row["stream"], row["at"], bytes(row["body"]))
-            for row in (reversed(rows) if newest else rows)
-        ]
+        if rows:
+            return [
+                Chunk(id, task.context, row["attempt"], row["n"], row["stream"], row["at"], bytes(row["body"]))
+                for row in (reversed(rows) if newest else rows)
+            ]
+        kept = await archive.load(self._db, self._blobs, id, task.attempt if attempt is None else attempt)
+        found = [chunk for chunk in kept if chunk.n > after and stream in (None, chunk.stream)]
+        return found[-_CHUNKS:] if newest else found[:_CHUNKS]
 
     async def follow(
         self, caller: Caller, id: str, *, attempt: int = -1, after: int = -1

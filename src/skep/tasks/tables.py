@@ -51,6 +51,9 @@ STEPS = [
         at DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (task, attempt, n)
     );
     CREATE TABLE news (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body BYTEA NOT NULL);
+    CREATE TABLE archive (
+        task TEXT NOT NULL, attempt BIGINT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (task, attempt)
+    );
     CREATE TABLE repair (kind TEXT PRIMARY KEY, n BIGINT NOT NULL);
     CREATE VIEW task_seen AS SELECT task.id, task.context, task.name, task.kind, task.state, task.attempt,
         task.failures, task.worker, task.created_at, task.ended_at, task.not_before, task.code, CASE

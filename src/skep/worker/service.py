@@ -16,6 +16,7 @@ from skep.manager.service import manage
 from skep.model.task import Run, TaskHold
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
+from skep.worker.checking import Checking
 from skep.worker.commanding import Commanding
 from skep.worker.doer import Doer, Doing
 from skep.worker.indexing import Indexing
@@ -60,7 +61,9 @@ class Worker:
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
-        own: dict[str, Doing] = {"noop": _noop, **(indexing.kinds if self._settings.mirror else {})}
+        own: dict[str, Doing] = {"noop": _noop}
+        if self._settings.mirror:
+            own |= {**indexing.kinds, "fsck": Checking(post.poller, self._kinds).fsck}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime

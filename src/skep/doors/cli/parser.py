@@ -116,6 +116,7 @@ def _fill_source(parser: Command) -> None:
     verbs.add_parser("show", help="one source", fill=_fill_show, run="source:show")
     verbs.add_parser("update", help="change URL, labels or visibility", fill=_fill_update, run="source:update")
     verbs.add_parser("fetch", help="look at the upstream now", fill=_fill_fetch, run="source:fetch")
+    verbs.add_parser("reindex", help="build its index anew", fill=_fill_reindex, run="source:reindex")
     verbs.add_parser("remove", help="forget a source and its mirror", fill=_fill_remove, run="source:remove")
 
 
@@ -164,6 +165,11 @@ def _fill_update(parser: Command) -> None:
 def _fill_fetch(parser: Command) -> None:
     _ref(parser)
     _wait(parser)
+    json_option(parser)
+
+
+def _fill_reindex(parser: Command) -> None:
+    _ref(parser)
     json_option(parser)
 
 
