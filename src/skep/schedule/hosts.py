@@ -11,6 +11,8 @@ LOCAL = ""
 #: a host that sent us away is asked at half the rate afterwards; this time doubles it again
 _RECOVERY_SECONDS = 1800.0
 _SLOWEST = 1 / 1024
+#: a shorter wait would not move a clock that counts from 1970
+_SOON = 1e-6
 
 
 def host_of(url: str) -> str:
@@ -42,7 +44,8 @@ class Bucket:
         if now > self._at:
             self._tokens = min(self._burst, self._tokens + (now - self._at) * rate)
         self._at = now
-        return 0.0 if self._tokens >= 1.0 else (1.0 - self._tokens) / rate
+        delay = (1.0 - self._tokens) / rate
+        return delay if delay > _SOON else 0.0
 
     def take(self) -> None:
         self._tokens -= 1.0
