@@ -1,0 +1,29 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skep.testing.postgres import fresh_database
+from tests.tasks.house import Engine, MovableClock, coordinator
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """The URL of an empty database, one of each engine."""
+    if request.param == "sqlite":
+        yield "sqlite:"
+        return
+    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
+        yield url
+
+
+@pytest.fixture
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short path: sockets want that."""
+    return tmp_path_factory.mktemp("t")
+
+
+@pytest.fixture
+async def engine(place: str, data: Path) -> AsyncIterator[Engine]:
+    async with coordinator(data, place, MovableClock()) as engine:
+        yield engine
