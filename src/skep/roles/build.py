@@ -69,8 +69,9 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
         search = Search(db, searcher)
-        contexts, tasks = Contexts(db, clock), Tasks(db, clock)
-        owners = Owners(db, new_id("crd", clock.now()))
+        lease, owners = settings.task_lease, Owners(db, new_id("crd", clock.now()))
+        placer = Placer(clock, owners, lease)
+        contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock)
         for room in (access, fleet, topics, sources, searcher, search, contexts, owners):
             await room.start()
 
@@ -88,8 +89,6 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             tasks,
             StatusView(db, clock, fleet, searcher),
         )
-        lease = settings.task_lease
-        placer = Placer(clock, owners, lease)
         reports = Reports(db, clock, placer)
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
