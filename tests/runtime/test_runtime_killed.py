@@ -147,6 +147,18 @@ async def test_worker_and_keeper_are_killed(tmp_path: Path, tag: Tag) -> None:
         assert (await ended(runtime, shell("true"))).ok
 
 
+async def test_a_keeper_that_was_stopped_is_not_waited_for(
+    tmp_path: Path, tag: Tag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.runtime.leftovers._PATIENCE_SECONDS", 0.1)
+    with worker(tmp_path / "runtime", 3, sys.executable, "-I", "-c", WRITER, tag.word) as child:
+        await until(lambda: len(tag.pids()) == 7)
+        os.kill(int((tmp_path / "runtime" / "keeper").read_text().splitlines()[1].split()[0]), signal.SIGSTOP)
+        os.kill(child.pid, signal.SIGKILL)
+    async with Runtime(tmp_path / "runtime", Settings(), SystemClock()):
+        assert tag.pids() == []
+
+
 async def test_left_overs_without_their_variables_are_found_by_the_notes(tmp_path: Path, tag: Tag) -> None:
     folder = tmp_path / "runtime"
     with worker(folder, 3, "/usr/bin/env", "-i", "/bin/sh", "-c", "sleep 1000; true", tag.word) as child:
