@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+from skep.client.rules import Rules
 from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
@@ -34,6 +35,7 @@ class Client:
         self.sources = Sources(self.transport)
         self.tokens = Tokens(self.transport)
         self.topics = Topics(self.transport)
+        self.rules = Rules(self.transport)
 
     def twin(self) -> "Client":
         """To the same server with the same token, with connections of its own: closing one leaves the other open."""

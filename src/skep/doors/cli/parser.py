@@ -67,6 +67,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
     commands.add_parser("topic", help="publish and read messages", fill=_fill_topic)
+    commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
 
@@ -263,6 +264,12 @@ def _fill_topic_lag(parser: Command) -> None:
     _topic(parser)
     parser.add_argument("group", metavar="GROUP", nargs="?", help="only this one")
     _json(parser)
+
+
+def _fill_rule(parser: Command) -> None:
+    from skep.doors.cli.rule import fill
+
+    fill(parser)
 
 
 def _fill_completion(parser: Command) -> None:

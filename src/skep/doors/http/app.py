@@ -14,7 +14,7 @@ import skep
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.core import Core
-from skep.doors.http import queue, search, sources, system, tokens, topics, topics_groups
+from skep.doors.http import queue, rules, search, sources, system, tokens, topics, topics_groups
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
 from skep.doors.http.given import provide
@@ -59,7 +59,7 @@ def _fork(pages: ASGIApp, git: GitDoor, publish: PublishDoor) -> ASGIApp:
 
 
 def _api() -> Router:
-    rooms = (sources, search, tokens, topics, topics_groups, system)
+    rooms = (sources, search, tokens, topics, topics_groups, rules, system)
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
 
 

@@ -2,7 +2,7 @@
 
 from litestar import Litestar
 
-from skep.doors.pages import docs, files, login, search, sources, static, status, topics
+from skep.doors.pages import docs, files, login, rules, search, sources, static, status, topics
 
 HANDLERS = [
     *search.HANDLERS,
@@ -10,6 +10,7 @@ HANDLERS = [
     *files.HANDLERS,
     *login.HANDLERS,
     *topics.HANDLERS,
+    *rules.HANDLERS,
     *status.HANDLERS,
     *docs.HANDLERS,
     static.static_file,
