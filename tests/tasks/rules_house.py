@@ -102,6 +102,7 @@ async def rules_house(
     data: Path, database: str = "sqlite:", file: Sequence[RuleSpec] = (), clock: MovedClock | None = None
 ) -> AsyncIterator[RulesHouse]:
     clock = clock or MovedClock()
+    data.mkdir(exist_ok=True)
     settings = Settings(data=str(data), database=database)
     async with open_rooms(settings, clock, "secret", file) as rooms:
         yield RulesHouse(rooms.core, data, clock)

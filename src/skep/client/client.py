@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+from skep.client.rules import Rules
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
@@ -36,6 +37,7 @@ class Client:
         self.sources = Sources(self.transport)
         self.tokens = Tokens(self.transport)
         self.topics = Topics(self.transport)
+        self.rules = Rules(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)

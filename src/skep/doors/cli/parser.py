@@ -71,6 +71,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
     commands.add_parser("task", help="run commands on workers", fill=_fill_task)
     commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
+    commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
 
@@ -297,6 +298,12 @@ def _fill_worker(parser: Command) -> None:
     from skep.doors.cli import parser_tasks
 
     parser_tasks.fill_worker(parser)
+
+
+def _fill_rule(parser: Command) -> None:
+    from skep.doors.cli.rule import fill
+
+    fill(parser)
 
 
 def _fill_completion(parser: Command) -> None:

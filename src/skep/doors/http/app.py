@@ -20,6 +20,7 @@ from skep.doors.http import (
     contexts,
     places,
     queue,
+    rules,
     search,
     sources,
     spaces,
@@ -93,6 +94,7 @@ def _api() -> Router:
         contexts,
         tasks,
         workers,
+        rules,
         system,
     )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])

@@ -2,7 +2,20 @@
 
 from litestar import Litestar
 
-from skep.doors.pages import contexts, docs, files, login, search, sources, static, status, tasks, topics, workers
+from skep.doors.pages import (
+    contexts,
+    docs,
+    files,
+    login,
+    rules,
+    search,
+    sources,
+    static,
+    status,
+    tasks,
+    topics,
+    workers,
+)
 
 HANDLERS = [
     *search.HANDLERS,
@@ -13,6 +26,7 @@ HANDLERS = [
     *contexts.HANDLERS,
     *tasks.HANDLERS,
     *workers.HANDLERS,
+    *rules.HANDLERS,
     *status.HANDLERS,
     *docs.HANDLERS,
     static.static_file,
