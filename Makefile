@@ -5,7 +5,7 @@ PY = .venv/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test lint lock docs bench
+.PHONY: run test long lint lock docs bench
 
 run: .venv/.run
 	@exec .venv/bin/skep up --data ./skep-data --add "$(CURDIR)"
@@ -13,6 +13,11 @@ run: .venv/.run
 test: .venv/.test lint
 	./scripts/test-needs
 	.venv/bin/pytest -n 2 --dist loadfile $(PYTEST)
+
+# the random test of topics for LONG seconds, on each log; SEED decides when and what is killed
+long: .venv/.test
+	./scripts/test-needs
+	LONG=$(or $(LONG),600) SEED=$(or $(SEED),$(shell date +%s)) .venv/bin/pytest -v tests/topics/test_topics_long.py
 
 lint: .venv/.test
 	.venv/bin/ruff check
@@ -24,7 +29,7 @@ docs: .venv/.run
 	$(PY) -m skep.doors.cli.reference
 
 bench: .venv/.test
-	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql
+	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql redis-server
 	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done
 	$(PY) -m bench.search
 

@@ -13,6 +13,7 @@ import uvloop
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.doors.http.app import create_app
+from skep.doors.http.held import HeldProtocol
 from skep.engines.log.rows import RowsLog
 from skep.model.topic import Draft, Part
 from skep.roles.build import open_rooms
@@ -35,7 +36,7 @@ async def main(data: Path) -> None:
         db = rooms.core.topics.db
         topics = Topics(db, Nowhere(db), clock, settings.message_limit)
         app = create_app(msgspec.structs.replace(rooms.core, topics=topics), settings)
-        await uvicorn.Server(uvicorn.Config(app, port=0, access_log=False, lifespan="off")).serve()
+        await uvicorn.Server(uvicorn.Config(app, port=0, access_log=False, lifespan="off", http=HeldProtocol)).serve()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ def request(url: str, token: str, verb: str, path: str, body: bytes = b"", media
 class _Asking(asyncio.Protocol):
     def __init__(self, turn: Next) -> None:
         self._turn = turn
-        self._buffer = b""
+        self._head = b""
+        self._body: list[bytes] = []
+        #: bytes of the body that are still to come
+        self._left = 0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -29,20 +32,22 @@ class _Asking(asyncio.Protocol):
         self._go_on(b"")
 
     def data_received(self, data: bytes) -> None:
-        self._buffer = self._buffer + data if self._buffer else data
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
+        if not self._left:
+            self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
+            if not end:
+                return
+            place = self._head.lower().index(b"content-length: ") + 16
+            self._left = int(self._head[place:].partition(b"\r\n")[0])
+        self._body.append(data)
+        self._left -= len(data)
+        if self._left:
             return
-        place = self._buffer.lower().index(b"content-length: ") + 16
-        length = int(self._buffer[place : self._buffer.index(b"\r\n", place)])
-        if len(self._buffer) < end + 4 + length:
-            return
-        if self._buffer[9:10] != b"2":
-            self.done.set_exception(RuntimeError(self._buffer.decode("latin-1")))
+        head, body, self._head, self._body = self._head, b"".join(self._body), b"", []
+        if head[9:10] != b"2":
+            self.done.set_exception(RuntimeError((head + body).decode("latin-1")))
             self._transport.close()
             return
-        answer, self._buffer = self._buffer[end + 4 :], b""
-        self._go_on(answer)
+        self._go_on(body)
 
     def _go_on(self, answer: bytes) -> None:
         wanted = self._turn(answer)

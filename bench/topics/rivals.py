@@ -11,7 +11,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
 
-async def at_once(workers: int, work: Callable[[], Coroutine[Any, Any, None]], total: int) -> float:
+async def at_once(workers: int, work: Callable[[], Coroutine[Any, Any, object]], total: int) -> float:
     """`work` done `total` times by so many at once; how many a second."""
     turns = iter(range(total))
 

@@ -1,12 +1,12 @@
 """Topics beside what else there is, in one run, in turns; medians and ratios.
 
-    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,postgres,route,newest]
+    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest]
 
-Skep is a real `skep up` as it comes (SQLite, FULL durability) asked over HTTP by a client that costs little; nats-py is
-asked as a Python program asks it, on Debian's nats-server with a stream as JetStream makes it, which answers before the
-message is on disk. The producers of nats-py share one client, and so do ours where it says so: what they send while a
-request is under way goes together in the next, and each waits until its own message is stored. All on this machine's
-cores, shared by both ends. FastAPI is installed by name for the run.
+Skep is a real `skep up` as it comes (SQLite, FULL durability). Where it says so it is asked by its own library: one
+AsyncProducer that all producers share, as those of nats-py share one client; else by a client that costs little.
+nats-py is on Debian's nats-server with a stream as JetStream makes it, which answers before the message is on disk.
+All on this machine's cores, shared by both ends. Redis keeps an append-only file, synced before each answer or once a
+second. FastAPI is installed by name for the run.
 """
 
 import argparse
@@ -23,6 +23,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from skep.client import AsyncClient, AsyncProducer
+from skep.client.topics import Outgoing
 from skep.clock import SystemClock
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.log.rows import open_rows
@@ -33,8 +35,8 @@ from skep.testing.postgres import fresh_database, running_postgres
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.topics.load import asked, flood, request
 from bench.topics.rivals import Nats, at_once, seed_publish
-from bench.topics.sender import Sender
 from bench.topics.servers import Server, bare, fastapi, skep
+from bench.topics.streams import Streams, running_redis
 
 KILOBYTE = "x" * 1022  # and its quotes
 BATCH = 100
@@ -101,10 +103,10 @@ async def wire(folder: Path, rounds: int, total: int) -> None:
 
 async def publishing(server: Server, theirs: Nats, rounds: int, total: int) -> None:
     body = msgspec.json.encode(KILOBYTE)
-    async with Sender(server.url, server.token, MESSAGES) as sender:
+    async with AsyncProducer(None, server.url, token=server.token) as producer:
 
         async def send() -> None:
-            await sender.send(KILOBYTE)
+            await producer.send("bench", KILOBYTE)
 
         for producers, wanted in ((256, ">= 1.5"), (16, ">= 0.7")):
             sides: dict[str, Measure] = {
@@ -113,17 +115,63 @@ async def publishing(server: Server, theirs: Nats, rounds: int, total: int) -> N
                 "own": partial(flood, server.url, one(server), producers=producers, total=total // 2),
             }
             found = await in_turns(rounds, sides)
-            row(f"{producers} producers share a client", found["shared"], found["nats"], wanted)
-            row(f"{producers} producers, each its own connection and requests", found["own"], found["nats"])
+            row(f"{producers} at once, send of one AsyncProducer", found["shared"], found["nats"], wanted)
+            row(f"{producers} at once, a connection and requests each", found["own"], found["nats"])
 
-    async def batches() -> float:
-        return BATCH * await flood(server.url, hundred(server), producers=4, total=4 * total // BATCH)
+    await batches(server, theirs, rounds, 4 * total)
 
-    found = await in_turns(
-        rounds,
-        {"skep": batches, "nats": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=4 * total)},
-    )
-    row(f"4 producers, batches of {BATCH}", found["skep"], found["nats"], ">= 1.5")
+
+async def batches(server: Server, theirs: Nats, rounds: int, total: int) -> None:
+    async with AsyncClient(server.url, server.token) as client:
+
+        async def publish() -> None:
+            await client.topics.publish_batch("bench", [Outgoing(KILOBYTE) for _ in range(BATCH)])
+
+        async def library() -> float:
+            return BATCH * await at_once(4, publish, total // BATCH)
+
+        async def bare_client() -> float:
+            return BATCH * await flood(server.url, hundred(server), producers=4, total=total // BATCH)
+
+        body = msgspec.json.encode(KILOBYTE)
+        sides: dict[str, Measure] = {
+            "library": library,
+            "nats": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=total),
+            "bare": bare_client,
+        }
+        found = await in_turns(rounds, sides)
+    row(f"4 producers, publish_batch of {BATCH}", found["library"], found["nats"], ">= 1.5")
+    row(f"4 producers, batches of {BATCH} by a client that costs little", found["bare"], found["nats"])
+
+
+async def redis(folder: Path, rounds: int, total: int) -> None:
+    body = msgspec.json.encode(KILOBYTE)
+    for sync in ("always", "everysec"):
+        head(f"Redis Streams, appendfsync {sync}, messages of 1 KB, messages a second", "redis-py")
+        with skep(folder / f"beside-{sync}") as server, running_redis(folder / f"redis-{sync}", sync) as port:
+            server.post("/api/v1/topics", {"name": "bench"})
+            producer = AsyncProducer(["bench"], server.url, token=server.token)
+            async with Streams(port, connections=256) as theirs, producer:
+                shared: dict[str, Measure] = {
+                    "skep": partial(at_once, 256, partial(producer.send, "bench", KILOBYTE), total),
+                    "own": partial(flood, server.url, one(server), producers=256, total=total),
+                    "redis": partial(theirs.publish, body, producers=256, total=total),
+                }
+                found = await in_turns(rounds, shared)
+                row("256 producers share a client", found["skep"], found["redis"])
+                row("256 producers, each its own connection and requests", found["own"], found["redis"])
+                batches: dict[str, Measure] = {
+                    "skep": partial(flood, server.url, hundred(server), producers=4, total=4 * total // BATCH),
+                    "redis": partial(theirs.publish_batches, body, size=BATCH, producers=4, total=4 * total),
+                }
+                found = await in_turns(rounds, batches)
+                row(f"4 producers, batches of {BATCH}", BATCH * found["skep"], found["redis"])
+                reading: dict[str, Measure] = {
+                    "skep": partial(consume, server, BATCH, 4 * total),
+                    "redis": partial(theirs.consume, size=BATCH, total=4 * total),
+                }
+                found = await in_turns(rounds, reading)
+                row(f"consuming in batches of {BATCH}", found["skep"], found["redis"])
 
 
 async def postgres(folder: Path, rounds: int, total: int) -> None:
@@ -165,7 +213,7 @@ async def newest(folder: Path) -> None:
     log = await open_rows("db:", db=db)
     part, clock = Part("bench"), SystemClock()
     drafts = [Draft(b"x" * 100)] * 10_000
-    for wanted in (10_000, 100_000, 1_000_000):
+    for wanted in (10_000, 100_000, 1_000_000, 10_000_000):
         while (await log.bounds(part))[1] < wanted:
             await log.append(part, drafts)
         took = []
@@ -184,12 +232,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--only", default="wire,postgres,route,newest")
+    parser.add_argument("--only", default="wire,redis,postgres,route,newest")
     given = parser.parse_args()
     only = given.only.split(",")
     folder = Path(tempfile.mkdtemp(prefix="bench-topics-"))
     try:
-        for part in (wire, postgres, route):
+        for part in (wire, redis, postgres, route):
             if part.__name__ in only:
                 await part(folder, given.rounds, given.messages)
         if "newest" in only:

@@ -59,7 +59,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
     max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
 
+    manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
+    index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000
     index_max_file: Annotated[int, _positive("larger files are found by name only")] = 2_000_000
     search_seconds: Annotated[Seconds, _positive("longest time for one search; then what was found is given")] = 10.0
 
@@ -71,6 +73,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task_lease: Annotated[Seconds, _positive("a worker silent for so long loses its tasks to others")] = 30.0
     keep_contexts: Annotated[Seconds, _positive("contexts that have ended are removed after so long")] = 604_800.0
+    labels: Annotated[Names, _about("names that tasks choose this worker by")] = ()
+    mirror: Annotated[bool, _about("this worker mirrors sources")] = True
+    run_tasks: Annotated[bool, _about("this worker runs tasks")] = True
+    task_slots: Annotated[int, _natural("tasks at the same time; 0: one per core, and at least 2")] = 0
+    task_memory_threshold: Annotated[
+        float, _positive("percent of the memory in use above which a worker takes no further task")
+    ] = 90.0
+    task_history: Annotated[int, _natural("folders of failed tasks that are kept, the newest")] = 20
+    task_commands: Annotated[
+        Names, _about("commands, by name or path, that tasks may run on this worker; * means any")
+    ] = ()
+    task_tools: Annotated[Names, _about("programs to look for, so that tasks can choose a worker that has them")] = (
+        *("git", "python3", "make", "cc"),
+    )
+    sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"

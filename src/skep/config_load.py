@@ -10,9 +10,12 @@ import msgspec
 
 from skep.config import Settings, split_address
 from skep.errors import BadInput
+from skep.model.rule import RuleSpec
 
 FILE = "skep.toml"
 PREFIX = "SKEP_"
+#: tables of the file that are no settings
+RULES = "rule"
 #: SKEP_* variables that are no settings: where the client finds a server, and where the file is
 RESERVED = frozenset({"SKEP_URL", "SKEP_TOKEN", "SKEP_CONFIG"})
 FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
@@ -51,25 +54,38 @@ def load(
 Found = tuple[str, str, Any, bool]
 
 
+def load_rules(environ: Mapping[str, str], *, config: str | None = None) -> list[RuleSpec]:
+    """The `[[rule]]` tables of the file; what they say is checked where rules are."""
+    path, table = _read_file(config, environ)
+    try:
+        return msgspec.convert(table.get(RULES, []), list[RuleSpec])
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: [[{RULES}]]: {error}", hint="docs/rules.md shows what a rule is made of") from error
+
+
 def _from_file(config: str | None, environ: Mapping[str, str]) -> list[Found]:
+    path, table = _read_file(config, environ)
+    for key in table.keys() - {RULES}:
+        if key not in FIELDS:
+            raise BadInput(f"{path}: unknown setting '{key}'", hint=nearest(key) or "`skep config` lists every setting")
+    return [(str(path), key, value, False) for key, value in table.items() if key != RULES]
+
+
+def _read_file(config: str | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
     named = config or environ.get("SKEP_CONFIG")
     path = Path(named or FILE)
     if not named and not path.exists():
-        return []
+        return path, {}
     import tomllib
 
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}", hint="check --config or SKEP_CONFIG") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(
             f"{path}: is not TOML: {error}", hint="`skep config --example` prints a file to start from"
         ) from error
-    for key in table:
-        if key not in FIELDS:
-            raise BadInput(f"{path}: unknown setting '{key}'", hint=nearest(key) or "`skep config` lists every setting")
-    return [(str(path), key, value, False) for key, value in table.items()]
 
 
 def _from_variables(environ: Mapping[str, str], warn: Warn) -> list[Found]:

@@ -6,9 +6,12 @@ from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.service import Sources
+from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
+from skep.tasks.rules import Rules
 from skep.tasks.service import Tasks
+from skep.tasks.workers import Workers
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
 from skep.topics.service import Topics
@@ -22,6 +25,9 @@ class Core(msgspec.Struct, frozen=True):
     queue: Queue
     search: Search
     gather: Gather
+    spaces: Spaces
     contexts: Contexts
     tasks: Tasks
+    workers: Workers
+    rules: Rules
     status: StatusView

@@ -2,12 +2,15 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skep.client import Client
+from skep.testing.nats import running_nats
 from tests.house.running import RunningSkep
 
 _NUMBERS = count()
@@ -19,12 +22,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSkep]:
-    """One server for tests that do not disturb each other; members of groups are missed quickly."""
-    running = RunningSkep(tmp_path_factory.mktemp("client-skep") / "data", member_seconds=2.0, message_limit=50_000)
-    yield running
-    running.stop()
+@pytest.fixture(scope="session", params=["sqlite", "postgres", "nats"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSkep]:
+    """One server on each log, for tests that do not disturb each other; members of groups are missed quickly."""
+    folder = tmp_path_factory.mktemp(f"client-{request.param}")
+    with ExitStack() as stack:
+        settings: dict[str, Any] = {"member_seconds": 2.0, "message_limit": 50_000}
+        if request.param == "postgres":
+            settings["database"] = request.getfixturevalue("postgres_url")  # of this one, others make their own
+        elif request.param == "nats":
+            settings["log"] = stack.enter_context(running_nats(folder / "nats")).url
+        yield stack.enter_context(RunningSkep(folder / "data", **settings))
 
 
 @pytest.fixture

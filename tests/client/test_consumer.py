@@ -83,7 +83,13 @@ def test_where_one_starts(client: Client, topic: str) -> None:
     with Consumer(topic, client, start="end") as consumer:
         client.topics.publish(topic, "new")
         assert next(consumer).body == "new"
-    for start in ("middle", "offset:-1", "offset:", "time:5"):
+    client.topics.publish_batch(topic, [Outgoing(n) for n in range(3)])
+    times = [message.at for message in client.topics.read(topic).messages]
+    for at in (times[0], times[-1]):
+        with Consumer(topic, client, start=f"time:{at!r}") as consumer:
+            assert next(consumer).offset == 2 + times.index(at)
+    assert [place.offset for place in client.topics.places(topic, f"time:{times[-1] + 60}")] == [9]
+    for start in ("middle", "offset:-1", "offset:", "time:", "time:soon", "offset:" + "9" * 100):
         with pytest.raises(BadInput):
             Consumer(topic, client, start=start)
     with pytest.raises(NotFound):

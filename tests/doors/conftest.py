@@ -17,6 +17,8 @@ from skep.roles.build import open_rooms
 from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
 
+from .chromium import Tab, chromium
+
 HOME = "http://127.0.0.1:7337"
 
 
@@ -83,6 +85,21 @@ def full_skep(tmp_path_factory: pytest.TempPathFactory, door_forge: Forge) -> It
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with chromium(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(browser: Tab) -> Iterator[Tab]:
+    """What a page complains of in the console fails the test."""
+    browser.size(1280, 900)
+    browser.console.clear()
+    yield browser
+    assert browser.console == []
 
 
 ODD_FILES: dict[str | bytes, bytes | str] = {

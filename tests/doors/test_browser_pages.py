@@ -1,28 +1,12 @@
 """The pages in a real Chromium: keyboard, phone, colours, and a security policy that nothing of ours offends."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.house.running import RunningSkep
 
-from .chromium import Tab, chromium
+from .chromium import Tab
 
 FOCUSED = "document.activeElement.getAttribute('href') || document.activeElement.id"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with chromium(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(browser: Tab) -> Iterator[Tab]:
-    browser.size(1280, 900)
-    browser.console.clear()
-    yield browser
-    assert browser.console == []
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.house.running import RunningSkep
 
-from .chromium import Tab, chromium
+from .chromium import Tab
 
 API = "/api/v1/topics"
 SECONDS = 30
@@ -120,20 +120,6 @@ def test_curl_follows(skep: RunningSkep) -> None:
         finally:
             curl.kill()
     assert json.loads(line.removeprefix("data: "))["body"] == "for curl"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with chromium(tmp_path_factory.mktemp("topics-profile")) as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(browser: Tab) -> Iterator[Tab]:
-    browser.size(1280, 900)
-    browser.console.clear()
-    yield browser
-    assert browser.console == []
 
 
 def words(tab: Tab, selector: str = "main") -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from skep.errors import TooLarge
 from skep.sources.git.browse import blob, ls, resolve
-from skep.sources.git.plan import documents
+from skep.sources.git.plan import changed, documents
 from skep.sources.git.read import list_tree
 from skep.testing.forge import Forge, Repo
 from skep.testing.forge.follower import Follow
@@ -103,7 +103,8 @@ async def test_hard_files(forge: Forge, follow: Follow) -> None:
     repo = forge.create("org/hard", files)
     one = follow(forge.url("org/hard"))
     commit = (await one.succeed())["refs/heads/main"]
-    found, gone, count = documents(one.folder, None, commit, 1_000_000)
+    entries, gone = changed(one.folder, None, commit)
+    found = documents(one.folder, entries, 1_000_000)
     content = {document.path: document.content for document in found}
     assert content == {
         **{
@@ -114,7 +115,7 @@ async def test_hard_files(forge: Forge, follow: Follow) -> None:
         b"binary": b"",
         b"huge.txt": b"",
     }
-    assert (gone, count) == ([], 8)
+    assert (gone, len(entries)) == ([], 8)
     listed = {entry.path for entry in await ls(one.folder, commit)}
     assert {b"caf\xe9.txt", b"new\nline", b"-rf", b"loop", b"d" * 200} < listed
     assert (await blob(one.folder, commit, "loop", 1_000)).content == b"loop"
@@ -146,8 +147,9 @@ async def test_repeated_content_has_a_budget(forge: Forge, follow: Follow) -> No
     repo = forge.create("org/same", {f"{n}.txt": b"x" * 1_000 for n in range(50)})
     one = follow(forge.url("org/same"))
     await one.succeed()
-    found, _, count = documents(one.folder, None, repo.refs()["refs/heads/main"], 10_000, budget=10_000)
-    assert count == 50 and sum(len(document.content) for document in found) == 10_000
+    files, _ = changed(one.folder, None, repo.refs()["refs/heads/main"])
+    found = documents(one.folder, files, 10_000, budget=10_000)
+    assert len(files) == 50 and sum(len(document.content) for document in found) == 10_000
 
 
 async def test_a_small_pack_of_many_zeros_is_mirrored_but_not_read(
@@ -157,7 +159,8 @@ async def test_a_small_pack_of_many_zeros_is_mirrored_but_not_read(
     assert len(zlib.compress(bytes(40_000_000), 1)) < 200_000
     one = follow(forge.url("org/zeros"))
     commit = (await one.succeed())["refs/heads/main"]
-    found, _, _ = documents(one.folder, None, commit, 2_000_000)
+    files, _ = changed(one.folder, None, commit)
+    found = documents(one.folder, files, 2_000_000)
     assert {document.path: document.content for document in found} == {b"zeros": b"", b"a": b"1\n"}
     assert repo.refs()["refs/heads/main"] == commit
 

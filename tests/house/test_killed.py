@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from skep.testing.forge import Forge, Repo
+from tests.house.disk import filled, on_small_disk
 from tests.house.running import RunningSkep, environment
 
 ROUNDS = 6
@@ -105,26 +106,13 @@ def check(skep: RunningSkep, url: str, repo: Repo) -> None:
 def test_a_disk_that_fills_up_and_empties_again(tmp_path: Path, forge: Forge) -> None:
     forge.create("disk/one", {"a.txt": b"before the flood\n"})
     repo = forge.create("disk/two", {"a.txt": b"two\n"})
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = f'mount -t tmpfs -o size=30m none {folder} && exec "$@"'
-    small = ("unshare", "-rm", "sh", "-c", mount, "sh")
-    with RunningSkep(folder, before=small, poll_min=1.0) as skep:
-        # only the server's own mount namespace has the small disk
-        skep.data = Path(f"/proc/{skep.process.pid}/root{folder}")
+    with on_small_disk(tmp_path / "small", poll_min=1.0) as skep:
         skep.cli("source", "add", forge.url("disk/one"), "--wait")
-        filler = skep.data / "filler"
-        with filler.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(os.urandom(1 << 16))
-            except OSError:
-                pass
-        refused = skep.cli("source", "add", forge.url("disk/two"), check=False)
-        assert refused.returncode != 0
-        assert "full" in refused.stderr, refused.stderr
-        assert skep.rows("search", "flood"), "reads go on"
-        filler.unlink()
+        with filled(skep.data):
+            refused = skep.cli("source", "add", forge.url("disk/two"), check=False)
+            assert refused.returncode != 0
+            assert "full" in refused.stderr, refused.stderr
+            assert skep.rows("search", "flood"), "reads go on"
         skep.cli("source", "add", forge.url("disk/two"), "--wait")
         assert skep.rows("search", "two repo:disk/two")
         repo.commit({"a.txt": b"three\n"})

@@ -3,17 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.postgres import fresh_database
 from tests.tasks.house import Engine, MovableClock, coordinator
+from tests.tasks.rules_house import RulesHouse, chosen_database, rules_house
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """The URL of an empty database, one of each engine."""
-    if request.param == "sqlite":
-        yield "sqlite:"
-        return
-    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
+    async with chosen_database(request) as url:
         yield url
 
 
@@ -27,3 +24,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def engine(place: str, data: Path) -> AsyncIterator[Engine]:
     async with coordinator(data, place, MovableClock()) as engine:
         yield engine
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def rules_database(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    async with chosen_database(request) as url:
+        yield url
+
+
+@pytest.fixture
+async def house(rules_database: str, tmp_path: Path) -> AsyncIterator[RulesHouse]:
+    async with rules_house(tmp_path, rules_database) as opened:
+        yield opened

@@ -1,4 +1,4 @@
-"""Producers and consumers over HTTP that live through a server's deaths and remember what they were told."""
+"""Producers and consumers over HTTP that live through the deaths of servers and remember what they were told."""
 
 import http.client
 import json
@@ -12,10 +12,20 @@ from tests.house.running import RunningSkep
 
 PARTITIONS = 4
 GROUP = "crowd"
-#: what a client sees of a server that was killed, or that is not up yet
+#: what a client sees of a server that was killed, that is not up yet, or whose log is away
 AWAY = (OSError, http.client.HTTPException)
+#: a life of a consumer ends without a word after at most so many commits
+LONGEST_LIFE = 20
 
 Place = tuple[int, int]
+
+
+class Out(Exception):
+    """The member was silent for too long: its partitions are given to others."""
+
+
+class Died(Exception):
+    """A consumer is gone without leaving its group."""
 
 
 class Story:
@@ -26,10 +36,12 @@ class Story:
         self.topic = topic
         self.produced = threading.Event()
         self.drained = threading.Event()
-        #: deaths of the server or of a consumer, which excuse a message that comes again
+        #: deaths of a server, and members that died: they excuse a message that comes again
         self.crashes = 0
+        self.dead: set[str] = set()
         self.acknowledged: dict[Place, dict[str, Any]] = {}
-        self.delivered: list[tuple[Place, dict[str, Any], int]] = []
+        #: place, body, crashes before it was asked for, and who asked
+        self.delivered: list[tuple[Place, dict[str, Any], int, str]] = []
 
 
 class Wire:
@@ -53,6 +65,11 @@ class Wire:
             self.close()
             time.sleep(0.05)
             raise
+        if answer.status == 503 and self._story.skep.settings["log"] != "db:":
+            time.sleep(0.05)
+            raise ConnectionError(said)
+        if answer.status == 409:
+            raise Out(said)
         assert answer.status < 300, (verb, path, answer.status, said)
         return json.loads(said) if said else None
 
@@ -100,6 +117,9 @@ class Consumer:
     def _begin(self) -> None:
         self._lives += 1
         self._member = f"m{self._seed}-{self._lives}"
+        self._commits_left = self._chance.randint(1, LONGEST_LIFE)
+        #: until when others keep off what is leased to it
+        self._safe_until = 0.0
         #: partition -> generation of its lease and next offset
         self._reading: dict[int, tuple[int, int]] = {}
 
@@ -112,10 +132,17 @@ class Consumer:
                     self._begin()
             except AWAY:
                 continue
+            except Died:
+                self._story.dead.add(self._member)
+                self._begin()
+            except Out:
+                self._begin()
         self._wire.close()
 
     def _turn(self) -> None:
+        began = time.monotonic()
         told = self._ask("join")
+        self._safe_until = began + told["expires_in"]
         leases = {lease["partition"]: lease for lease in told["leases"]}
         self._reading = {n: at for n, at in self._reading.items() if n in leases and at[0] == leases[n]["generation"]}
         for n, lease in leases.items():
@@ -129,14 +156,19 @@ class Consumer:
         generation, offset = self._reading[partition]
         crashes = self._story.crashes
         found = self._wire.ask("GET", f"/messages?partition={partition}&offset={offset}&max=50&wait=0.05")["messages"]
+        if time.monotonic() > self._safe_until:
+            raise Out
         for message in found:
             assert message["offset"] == offset, "skipped or out of order"
-            self._story.delivered.append(((partition, offset), message["body"], crashes))
+            self._story.delivered.append(((partition, offset), message["body"], crashes, self._member))
             offset += 1
         self._reading[partition] = (generation, offset)
 
     def _commit(self, partition: int, give_back: bool) -> None:
         generation, offset = self._reading[partition]
+        self._commits_left -= 1
+        if not self._commits_left and not self._story.produced.is_set():
+            raise Died
         self._ask(
             "commit",
             commits=[{"partition": partition, "generation": generation, "offset": offset, "give_back": give_back}],

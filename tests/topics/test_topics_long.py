@@ -1,19 +1,23 @@
 """Many producers and consumers, kill -9 again and again: every acknowledged message is there, once, in its order.
 
-A slice of some seconds belongs to every run. `LONG=600 SEED=5 pytest tests/topics/test_topics_long.py` goes on longer.
+Skep is killed, NATS where it keeps the log, both at once, and consumers, which leave their group without a word.
+A slice of some seconds belongs to every run; `make long LONG=600 SEED=5` goes on longer.
 """
 
 import os
 import random
+import signal
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from skep.testing.nats import NatsServer, running_nats
 from tests.house.running import RunningSkep
 from tests.topics.crowd import AWAY, GROUP, PARTITIONS, Consumer, Place, Story, Wire, produce
 
@@ -24,16 +28,19 @@ DRAIN_SECONDS = 120.0
 
 
 @pytest.mark.parametrize("log", ["db", "nats"])
-def test_acknowledged_messages_survive_kills(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
-    url = "db:" if log == "db" else request.getfixturevalue("nats_server").url
-    with RunningSkep(tmp_path / "data", log=url) as skep, ThreadPoolExecutor(COUNTED + PLAIN + CONSUMERS) as crowd:
+def test_acknowledged_messages_survive_kills(tmp_path: Path, log: str) -> None:
+    with ExitStack() as stack:
+        nats = stack.enter_context(running_nats(tmp_path / "nats")) if log == "nats" else None
+        settings: dict[str, Any] = {"log": nats.url if nats else "db:", "member_seconds": 3.0}
+        skep = stack.enter_context(RunningSkep(tmp_path / "data", **settings))
+        crowd = stack.enter_context(ThreadPoolExecutor(COUNTED + PLAIN + CONSUMERS))
         story = Story(skep, "crowd")
         skep_makes(story)
         try:
             counted = {f"c{n}": crowd.submit(produce, story, f"c{n}", n, counted=True) for n in range(COUNTED)}
             plain = {f"p{n}": crowd.submit(produce, story, f"p{n}", n, counted=False) for n in range(PLAIN)}
             consumers = [crowd.submit(Consumer(story, n).run) for n in range(CONSUMERS)]
-            kill_again_and_again(story, random.Random(SEED))
+            kill_again_and_again(story, nats, random.Random(SEED))
             story.produced.set()
             made = {name: one.result(60) for name, one in (counted | plain).items()}
             drain(story)
@@ -54,13 +61,21 @@ def skep_makes(story: Story) -> None:
     wire.close()
 
 
-def kill_again_and_again(story: Story, chance: random.Random) -> None:
+def kill_again_and_again(story: Story, nats: NatsServer | None, chance: random.Random) -> None:
     until = monotonic() + LONG
-    while monotonic() < until:
+    while monotonic() < until or (not story.dead and monotonic() < until + DRAIN_SECONDS):
         threading.Event().wait(0.3 + 2.0 * chance.random())  # the moment of the kill is the test's input
-        story.skep.kill()
+        victim = chance.choice(["skep", "nats", "both"]) if nats else "skep"
+        if nats and victim != "skep":
+            nats.stop(signal.SIGKILL)
+        if victim != "nats":
+            story.skep.kill()
         story.crashes += 1
-        story.skep.start()
+        if nats and victim != "skep":
+            threading.Event().wait(0.5 * chance.random())
+            nats.start()
+        if victim != "nats":
+            story.skep.start()
 
 
 def drain(story: Story) -> None:
@@ -105,9 +120,13 @@ def check_stored(story: Story, stored: dict[Place, dict[str, Any]], made: dict[s
 
 
 def check_delivered(story: Story, stored: dict[Place, dict[str, Any]]) -> None:
-    last: dict[Place, int] = {}
-    for place, body, crashes in story.delivered:
+    last: dict[Place, tuple[int, str]] = {}
+    for place, body, crashes, member in story.delivered:
         assert stored[place] == body
-        assert place not in last or last[place] < crashes, f"{place} came twice without a crash between"
-        last[place] = crashes
+        before, had = last.get(place, (-1, ""))
+        assert before < crashes or had in story.dead, (
+            f"{place} came twice, to {had} and {member}, without a crash between"
+        )
+        last[place] = crashes, member
+    assert story.dead, "a consumer died"
     assert last.keys() == stored.keys()

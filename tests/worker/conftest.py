@@ -15,7 +15,13 @@ from skep.worker.service import Worker
 from tests.worker.desk import RecordingDesk
 
 SETTINGS = Settings(
-    allow_networks=("127.0.0.0/8",), allow_local=True, poll_min=0.05, poll_max=0.2, beat_every=0.2, index_processes=1
+    manager=False,
+    allow_networks=("127.0.0.0/8",),
+    allow_local=True,
+    poll_min=0.05,
+    poll_max=0.2,
+    beat_every=0.2,
+    index_processes=1,
 )
 
 

@@ -12,8 +12,6 @@ from skep.link.messages import (
     AnswerBody,
     AskBody,
     Beat,
-    BuildIndex,
-    Built,
     Failed,
     Fetched,
     FetchNow,
@@ -24,10 +22,12 @@ from skep.link.messages import (
     Refused,
     Release,
 )
+from skep.model.search import Adopt, Adopted, Delta, Stands, Where
 from skep.model.source import Held, Move
-from skep.model.task import Renewed, Run, TaskHold
+from skep.model.space import Get, Nothing
+from skep.model.task import Extend, Renewed, Reply, Report, Reported, Run, TaskHold, TaskSpec
 
-Body = Hold | Release | FetchNow | BuildIndex
+Body = Hold | Release | FetchNow
 
 
 class RecordingDesk:
@@ -39,6 +39,14 @@ class RecordingDesk:
         self.members: list[str] = []
         self.boots: list[int] = []
         self.acking = True
+        #: where the index of a source stands
+        self.bases: dict[str, str | None] = {}
+        self.placed: dict[TaskHold, Run] = {}
+        self.reports: list[Report] = []
+        self.held_back: list[TaskSpec] = []
+        self.adopted: list[Adopt] = []
+        #: the deltas that come are of no use
+        self.stale = False
         self.changed = asyncio.Condition()
         self._numbers = itertools.count(1)
 
@@ -51,14 +59,24 @@ class RecordingDesk:
         async with self.changed, asyncio.timeout(30):
             await self.changed.wait_for(lambda: bool(ready()))
 
-    def bodies(self, source: str) -> list[Fetched | Failed | Built]:
+    def bodies(self, source: str) -> list[Fetched | Failed]:
         return [outcome.body for _, outcome in sorted(self.outcomes_got.items()) if outcome.source == source]
 
     def fetched(self, source: str) -> list[Fetched]:
         return [body for body in self.bodies(source) if isinstance(body, Fetched)]
 
-    def built(self, source: str) -> list[Built]:
-        return [body for body in self.bodies(source) if isinstance(body, Built)]
+    def index(self, source: str, base: str | None, *, last: bool = False) -> None:
+        """Place a task that indexes the source from this commit on."""
+        self.bases[source] = base
+        self._place("ctx_1", TaskSpec("plan", "index", source=source, holder=True), last)
+
+    def _place(self, context: str, spec: TaskSpec, last: bool = False) -> None:
+        task = f"tsk_{next(self._numbers)}"
+        self.placed[task, 1] = Run(task, 1, context, spec.name, spec, last)
+        self.bells.ring(["runs"])
+
+    def built(self, source: str) -> list[Delta | None]:
+        return [adopt.delta for adopt in self.adopted if adopt.fence.source == source]
 
     def failed(self, source: str) -> list[Failed]:
         return [body for body in self.bodies(source) if isinstance(body, Failed)]
@@ -95,7 +113,7 @@ class RecordingDesk:
             yield bell
 
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
-        return [], set()
+        return list(self.placed.values()), set(self.placed)
 
     @asynccontextmanager
     async def runs_bell(self, member: str) -> AsyncIterator[Bell]:
@@ -103,7 +121,39 @@ class RecordingDesk:
             yield bell
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
-        return Renewed(30.0, ())
+        answer = self._answer(body)
+        await self._tell()
+        return answer
+
+    def _answer(self, body: AskBody) -> AnswerBody:
+        match body:
+            case Where(source):
+                return Stands(1, self.bases.get(source))
+            case Adopt():
+                self.adopted.append(body)
+                return Adopted(not self.stale)
+            case Extend(context, tasks):
+                for task in tasks:
+                    if not task.needs:
+                        self._place(context, task)
+                self.held_back += [task for task in tasks if task.needs]
+                return Reply(value=True)
+            case Reported(reports):
+                self._take(reports)
+                return Renewed(30.0, ())
+            case Get():
+                return Nothing()
+            case _:
+                return Renewed(30.0, ())
+
+    def _take(self, reports: Sequence[Report]) -> None:
+        """What needs others is placed when nothing else is left."""
+        self.reports += reports
+        for report in reports:
+            if report.state in ("FINISHED", "FAILED"):
+                self.placed.pop((report.task, report.attempt), None)
+        if not self.placed and self.held_back:
+            self._place("ctx_1", self.held_back.pop())
 
     async def gone(self, member: str, boot: int) -> None: ...
 

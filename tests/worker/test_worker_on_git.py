@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from skep.link.messages import BuildIndex, FetchNow, Hold, Release
+from skep.link.messages import FetchNow, Hold, Release
 from skep.model.source import Move
 from skep.sources.git.mirror import folder_of
 from skep.testing.forge import Fault, Forge
@@ -24,9 +24,9 @@ async def test_from_clone_to_index_to_release(forge: Forge, desk: RecordingDesk,
     assert clone.default_branch == "main"
     assert Move("refs/heads/main", None, first) in clone.moves
 
-    desk.give(BuildIndex("src_1", 1, None))
+    desk.index("src_1", None)
     await desk.until(lambda: desk.built("src_1"))
-    delta = desk.built("src_1")[0].delta
+    delta = desk.built("src_1")[0]
     assert delta is not None
     assert (delta.commit, delta.base, delta.branch) == (first, None, "main")
     assert sum(shard.documents for shard in delta.shards) == 2
@@ -34,9 +34,9 @@ async def test_from_clone_to_index_to_release(forge: Forge, desk: RecordingDesk,
     second = repo.commit({"b.txt": b"beta two\n"})
     await desk.until(lambda: desk.moves("src_1", "refs/heads/main")[1:])
     assert not desk.fetched("src_1")[1].first
-    desk.give(BuildIndex("src_1", 1, first))
+    desk.index("src_1", first)
     await desk.until(lambda: desk.built("src_1")[1:])
-    delta = desk.built("src_1")[1].delta
+    delta = desk.built("src_1")[1]
     assert delta is not None
     assert (delta.commit, delta.base, delta.gone) == (second, first, (b"b.txt",))
     assert sum(shard.documents for shard in delta.shards) == 1
@@ -51,6 +51,7 @@ async def test_from_clone_to_index_to_release(forge: Forge, desk: RecordingDesk,
     assert desk.boots == [1, 2]
     assert len(set(desk.members)) == 1
     assert list((worker.data / "worker" / "deltas").iterdir()) == []
+    assert [report.state for report in desk.reports] == ["ACCEPTED", "RUNNING", "FINISHED"] * 2
 
 
 async def test_force_push_and_deleted_branch(forge: Forge, desk: RecordingDesk, worker: Running) -> None:
@@ -75,9 +76,9 @@ async def test_an_empty_repository_is_current_and_has_no_index(
     await desk.until(lambda: desk.fetched("src_e"))
     assert desk.fetched("src_e")[0].moves == ()
     assert desk.fetched("src_e")[0].first
-    desk.give(BuildIndex("src_e", 1, None))
+    desk.index("src_e", None)
     await desk.until(lambda: desk.built("src_e"))
-    assert desk.built("src_e")[0].delta is None
+    assert desk.built("src_e")[0] is None
     repo.commit({"a": b"1"})
     await desk.until(lambda: desk.moves("src_e", "refs/heads/main"))
 
@@ -124,9 +125,9 @@ async def test_a_base_the_mirror_does_not_know_is_built_from_nothing(
     forge.create("based", {"a": b"1", "b": b"2"})
     desk.give(Hold(held("src_b", forge.url("based"))))
     await desk.until(lambda: desk.fetched("src_b"))
-    desk.give(BuildIndex("src_b", 1, "0123456789" * 4))
+    desk.index("src_b", "0123456789" * 4)
     await desk.until(lambda: desk.built("src_b"))
-    delta = desk.built("src_b")[0].delta
+    delta = desk.built("src_b")[0]
     assert delta is not None
     assert delta.base is None
     assert sum(shard.documents for shard in delta.shards) == 2
@@ -136,12 +137,45 @@ async def test_a_build_that_is_killed_is_built_again(forge: Forge, desk: Recordi
     forge.create("killed", {"a": b"1"})
     desk.give(Hold(held("src_x", forge.url("killed"))))
     await desk.until(lambda: desk.fetched("src_x"))
-    desk.give(BuildIndex("src_x", 1, None))
+    desk.index("src_x", None)
     await desk.until(lambda: desk.built("src_x"))
     for pid in _children(b"skep.worker.build_index"):
         os.kill(pid, signal.SIGKILL)
-    desk.give(BuildIndex("src_x", 1, None))
+    desk.index("src_x", None)
     await desk.until(lambda: desk.built("src_x")[1:])
+
+
+async def test_a_large_index_is_built_in_batches_and_published_once(
+    forge: Forge, desk: RecordingDesk, worker: Running
+) -> None:
+    forge.create("large", {f"{n}.txt": b"%d\n" % n * 1000 for n in range(40)})
+    await worker.stop()
+    worker.start(msgspec.structs.replace(SETTINGS, index_batch=30_000))
+    desk.give(Hold(held("src_l", forge.url("large"))))
+    await desk.until(lambda: desk.fetched("src_l"))
+    desk.index("src_l", None)
+    await desk.until(lambda: desk.built("src_l") and not desk.placed)
+    [delta] = desk.built("src_l")
+    assert delta is not None
+    assert sum(shard.documents for shard in delta.shards) == 40
+    finished = [report for report in desk.reports if report.state == "FINISHED"]
+    assert len(finished) == 2 + finished[0].result["batches"] > 4
+    assert list((worker.data / "worker" / "deltas").iterdir()) == []
+
+
+async def test_an_index_that_cannot_be_adopted_fails_and_at_last_the_source_too(
+    forge: Forge, desk: RecordingDesk, worker: Running
+) -> None:
+    forge.create("stale", {"a": b"1"})
+    desk.give(Hold(held("src_t", forge.url("stale"))))
+    await desk.until(lambda: desk.fetched("src_t"))
+    desk.stale = True
+    desk.index("src_t", None)
+    await desk.until(lambda: desk.reports and desk.reports[-1].state == "FAILED")
+    assert not desk.failed("src_t")
+    desk.index("src_t", None, last=True)
+    await desk.until(lambda: desk.failed("src_t"))
+    assert "its index cannot be built" in desk.failed("src_t")[0].failure.message
 
 
 async def test_release_ends_a_running_clone(forge: Forge, desk: RecordingDesk, worker: Running) -> None:

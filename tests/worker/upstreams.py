@@ -53,6 +53,9 @@ class MemoryKind:
     async def mend(self, source: Held) -> Failure | None:
         return None
 
+    async def check(self, source: Held) -> Failure | None:
+        return None
+
     async def remove(self, source: Held) -> None:
         self.mirror.pop(source.source, None)
 

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+from skep.client.rules import Rules
+from skep.client.spaces import Space, Spaces
+from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
@@ -34,6 +37,14 @@ class Client:
         self.sources = Sources(self.transport)
         self.tokens = Tokens(self.transport)
         self.topics = Topics(self.transport)
+        self.rules = Rules(self.transport)
+        self.spaces = Spaces(self.transport)
+        self.contexts = Contexts(self.transport)
+        self.tasks = Tasks(self.transport)
+        self.workers = Workers(self.transport)
+
+    def space(self, name: str) -> Space:
+        return Space(self.transport, name)
 
     def twin(self) -> "Client":
         """To the same server with the same token, with connections of its own: closing one leaves the other open."""
@@ -92,6 +103,10 @@ class Sources:
     def fetch(self, ref: str) -> Source:
         """Asks for a look now and does not wait for it."""
         return self._transport.call("POST", self._of(ref) + "/fetch", Source)
+
+    def reindex(self, ref: str) -> Source:
+        """Asks for a new index and does not wait for it."""
+        return self._transport.call("POST", self._of(ref) + "/reindex", Source)
 
     def remove(self, ref: str) -> None:
         self._transport.call("DELETE", self._of(ref), type(None))

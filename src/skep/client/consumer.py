@@ -58,8 +58,8 @@ class Consumer:
         auto_commit: bool = True,
         heartbeat: float = 3.0,
     ) -> None:
-        """`start`: where to begin, in a group only if it is new: `beginning`, `end` or `offset:N`, in a group also
-        `time:SECONDS`. `heartbeat`: seconds between two signs of life to the group."""
+        """`start`: where to begin, in a group only if it is new: `beginning`, `end`, `offset:N` or `time:SECONDS` since
+        1970. `heartbeat`: seconds between two signs of life to the group."""
         self.topics = names(topics)
         self._client = connect(broker, token)
         self._readings = Readings(self._client.topics)
@@ -149,20 +149,10 @@ class Consumer:
             self._keeper.wake()
 
     def _begin(self, start: str) -> None:
-        word, _, number = start.partition(":")
         for topic in self.topics:
-            for one in self._client.topics.show(topic).partitions:
-                match word:
-                    case "beginning":
-                        offset = one.first
-                    case "end":
-                        offset = one.next
-                    case "offset" if number.isdecimal():
-                        offset = int(number)
-                    case _:
-                        raise BadInput(f"{start!r} is no place to start from", hint="beginning, end or offset:N")
+            for place in self._client.topics.places(topic, start):
                 with self._readings.changed:
-                    self._readings.add(Reading(topic, one.partition, offset))
+                    self._readings.add(Reading(topic, place.partition, place.offset))
 
     def _end(self) -> None:
         self._closed = True

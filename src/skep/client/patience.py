@@ -20,14 +20,16 @@ class Patience:
         self,
         seconds: float | None,
         *,
+        begun: float | None = None,
         now: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`seconds`: after so long the error is final; None: never."""
+        """`seconds` after `begun`, or after now, the error is final; None: never."""
         self._seconds = seconds
         self._now = now
         self._chance = chance
-        self.restart()
+        self._next = _FIRST
+        self._begun = now() if begun is None else begun
 
     def restart(self) -> None:
         self._next = _FIRST

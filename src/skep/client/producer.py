@@ -5,22 +5,25 @@ speed over knowing. Both repeat an attempt whose answer did not come; the server
 message's number, so that a repeat is stored once.
 """
 
+import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Self
 
-from skep.client.buffer import Buffer, Failed
 from skep.client.client import Client
 from skep.client.patience import Patience, persist
+from skep.client.sending import Failed, Sending, full, item, stopped
 from skep.client.topics import Outgoing
 from skep.errors import Conflict
-from skep.model.ids import new_id
 from skep.model.topic import Posted
 
 
 class Producer:
-    """`with Producer() as producer: producer.send("news", {"hello": "world"})`; threads may share one."""
+    """`with Producer() as producer: producer.send("news", {"hello": "world"})`; threads may share one, and what they
+    send at the same time goes together."""
 
     def __init__(
         self,
@@ -33,19 +36,17 @@ class Producer:
         on_error: Failed | None = None,
     ) -> None:
         """`topics` are made where they are missing. `patience`: seconds for which a server that is away is waited for.
-        `room`: messages that `buffer` holds; `on_error` hears, in the background, what could not be stored."""
-        self.id = new_id("prd", time.time())
-        self._client = connect(broker, token)
-        self._patience = patience
-        self._sequence = 0
+        `room`: messages on their way at most; `on_error` hears, in the background, what was buffered and not stored."""
+        self._client = with_topics(broker, token, topics or (), patience)
+        self._room = room
+        self._places = threading.Semaphore(room)
+        self._sending = Sending(self._client.transport, patience, on_error, self._places.release)
+        self.id = self._sending.id
+        self._stopped = False
         self._lock = threading.Lock()
-        self._buffer = Buffer(self._post, room, on_error)
-        try:
-            for name in names(topics or ()):
-                self._make(name)
-        except BaseException:
-            self._client.close()
-            raise
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="skep-producer", daemon=True)
+        self._thread.start()
 
     def send(
         self,
@@ -57,7 +58,9 @@ class Producer:
         partition: int | None = None,
     ) -> Posted:
         """Stored on return; what cannot be stored raises."""
-        return self._post(topic, [Outgoing(message, key, headers or {}, partition)])[0]
+        answer: Future[Posted] = Future()
+        self._put(topic, Outgoing(message, key, headers or {}, partition), answer)
+        return answer.result()
 
     def buffer(
         self,
@@ -69,18 +72,26 @@ class Producer:
         partition: int | None = None,
         block: bool = True,
     ) -> None:
-        """Stored some time later. A full buffer makes the caller wait, or raises Busy unless it may `block`."""
-        self._buffer.put(topic, Outgoing(message, key, headers or {}, partition), block)
+        """Stored some time later. Without room the caller waits, or Busy is raised unless it may `block`."""
+        self._put(topic, Outgoing(message, key, headers or {}, partition), None, block)
 
     def flush(self) -> None:
         """Returns when all that was buffered is stored; raises the first error that happened since the last flush."""
-        self._buffer.flush()
+        if self._stopped:
+            raise stopped()
+        asyncio.run_coroutine_threadsafe(self._sending.flush(), self._loop).result()
 
     def stop(self) -> None:
         """Stores what is buffered and ends; raises as `flush` does."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
         try:
-            self._buffer.stop()
+            asyncio.run_coroutine_threadsafe(self._sending.stop(), self._loop).result()
         finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
             self._client.close()
 
     def __enter__(self) -> Self:
@@ -89,19 +100,32 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _make(self, topic: str) -> None:
-        try:
-            persist(lambda: self._client.topics.create(topic), Patience(self._patience))
-        except Conflict:
-            return
-
-    def _post(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[Posted]:
+    def _put(self, topic: str, message: Outgoing, answer: Future[Posted] | None, block: bool = True) -> None:
+        wanted = item(topic, message, answer)
+        if not self._places.acquire(block):
+            raise full(self._room)
         with self._lock:
-            sequence, self._sequence = self._sequence, self._sequence + len(messages)
-        publish: Callable[[], Sequence[Posted]] = lambda: self._client.topics.publish_batch(  # noqa: E731
-            topic, messages, producer=self.id, sequence=sequence
-        )
-        return persist(publish, Patience(self._patience))
+            if self._stopped:
+                self._places.release()
+                raise stopped()
+            self._loop.call_soon_threadsafe(self._sending.put, wanted)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+
+def with_topics(broker: str | Client | None, token: str | None, topics: str | Iterable[str], patience: float) -> Client:
+    """Connected, and the topics that were missing are made."""
+    client = connect(broker, token)
+    try:
+        for name in names(topics):
+            with suppress(Conflict):
+                persist(partial(client.topics.create, name), Patience(patience))
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 def connect(broker: str | Client | None, token: str | None) -> Client:

@@ -11,8 +11,8 @@ import msgspec
 from skep.client.client import Client
 from skep.client.producer import connect, names
 from skep.errors import BadInput, NeedsToken, NoSpace, NotAllowed, NotFound, SkepError, TooLarge, Unavailable
+from skep.model.topic import NOTHING_LEFT
 
-_NOTHING_LEFT = "No messages left to read."
 #: these routes answer with a sentence and a status, without a code
 _BY_STATUS = {kind.status: kind for kind in (BadInput, NeedsToken, NotAllowed, TooLarge, Unavailable, NoSpace)}
 
@@ -65,7 +65,7 @@ class _End:
             raise self._transport.error(status, data) from None
         if answer.status == "Success":
             return answer
-        if answer.message == _NOTHING_LEFT:
+        if answer.message == NOTHING_LEFT:
             raise NothingLeft(f"everything in {fields['topic']!r} was read", hint="ask has_next first, or come again")
         raise _BY_STATUS.get(status, SkepError)(str(answer.message))
 

@@ -11,11 +11,12 @@ import msgspec
 from skep.client.patience import Patience
 from skep.client.transport import API, Transport, pages
 from skep.errors import BadInput, Unavailable
-from skep.model.answers import LagAnswer, Messages, Page, PostedAnswer, TopicMessage, TopicView
-from skep.model.topic import Commit, Lag, Membership, Posted, Standing, Topic
+from skep.model.answers import LagAnswer, Messages, Page, PlacesAnswer, PostedAnswer, TopicMessage, TopicView
+from skep.model.topic import Commit, Lag, Membership, Place, Posted, Standing, Topic
 
 #: a followed topic on which nothing happens says so more often than this
 _SILENCE = 60.0
+_BYTES = (bytes, bytearray, memoryview)
 
 
 class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,7 +28,7 @@ class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.body, bytes | bytearray | memoryview):
+        if isinstance(self.body, _BYTES):
             raise BadInput("a message is text or a JSON value, not bytes", hint="decode it, or encode it as base64")
 
 
@@ -81,13 +82,19 @@ class Topics:
         body: dict[str, Any] = {"messages": messages}
         if producer:
             body |= {"producer": producer, "sequence": sequence}
-        path = _path(topic) + "/messages"
-        return self._transport.call("POST", path, PostedAnswer, body=body, repeatable=bool(producer)).posted
+        return self._transport.call(
+            "POST", messages_path(topic), PostedAnswer, body=body, repeatable=bool(producer)
+        ).posted
+
+    def places(self, topic: str, start: str = "beginning") -> Sequence[Place]:
+        """The offset of `start` in each partition: `beginning`, `end`, `offset:N` or `time:SECONDS`."""
+        query = {"start": start}
+        return self._transport.call("GET", _path(topic) + "/places", PlacesAnswer, query=query).places
 
     def read(self, topic: str, offset: int = 0, *, partition: int = 0, max: int = 100, wait: float = 0.0) -> Messages:
         """From `offset` on. At the end, up to `wait` seconds for something new."""
         query = {"offset": offset, "partition": partition, "max": max, "wait": wait}
-        return self._transport.call("GET", _path(topic) + "/messages", Messages, query=query, timeout=wait + 30)
+        return self._transport.call("GET", messages_path(topic), Messages, query=query, timeout=wait + 30)
 
     def follow(self, topic: str, offset: int = 0, *, partition: int = 0) -> Iterator[TopicMessage]:
         """What there is from `offset` on and then what comes, for ever. Once it has begun it outlives the server's
@@ -157,6 +164,10 @@ class Group:
 
     def lag(self) -> list[Lag]:
         return self._transport.call("GET", self._path + "/lag", LagAnswer).partitions
+
+
+def messages_path(topic: str) -> str:
+    return _path(topic) + "/messages"
 
 
 def _path(topic: str) -> str:

@@ -24,16 +24,16 @@ class Transport:
     """Usable by several threads: a connection is taken from the pool for one exchange and put back after it."""
 
     def __init__(self, url: SplitResult, token: str, timeout: float) -> None:
-        self._url = url
+        self.url = url
         self._token = token
-        self._timeout = timeout
+        self.timeout = timeout
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
         self._closed = False
 
     def twin(self) -> "Transport":
         """To the same server, with connections of its own."""
-        return Transport(self._url, self._token, self._timeout)
+        return Transport(self.url, self._token, self.timeout)
 
     def call(
         self,
@@ -67,17 +67,17 @@ class Transport:
         """Status and content, whatever they are."""
         content = None if body is None else msgspec.json.encode(body)
         reuse = repeatable or method != "POST"
-        with self._explained(timeout or self._timeout) as seconds:
-            return self._exchange(method, self._target(path, query), content, seconds, reuse)
+        with self.explained(timeout or self.timeout) as seconds:
+            return self._exchange(method, self.target(path, query), content, seconds, reuse)
 
     def decoded(self, data: bytes, answer: type[T]) -> T:
         try:
             return msgspec.json.decode(data, type=answer)
         except msgspec.MsgspecError as error:
-            raise _foreign(self._url.geturl(), str(error)) from error
+            raise _foreign(self.url.geturl(), str(error)) from error
 
     def error(self, status: int, data: bytes) -> SkepError:
-        return _error(status, data, self._url.geturl())
+        return _error(status, data, self.url.geturl())
 
     def lines(
         self, path: str, *, query: Query, headers: Mapping[str, str], timeout: float
@@ -85,10 +85,10 @@ class Transport:
         """An empty line once the answer has begun, then its lines as they come, until the server ends it."""
         connection = self._connect()
         self._busy.add(connection)
-        with self._explained(timeout), contextlib.closing(connection):
+        with self.explained(timeout), contextlib.closing(connection):
             try:
                 connection.timeout = timeout
-                connection.request("GET", self._target(path, query), headers={**self._headers(), **headers})
+                connection.request("GET", self.target(path, query), headers={**self.headers(), **headers})
                 response = connection.getresponse()
                 if response.status >= 300:
                     raise self.error(response.status, response.read())
@@ -98,11 +98,11 @@ class Transport:
             finally:
                 self._busy.discard(connection)
 
-    def _target(self, path: str, query: Query | None) -> str:
+    def target(self, path: str, query: Query | None) -> str:
         asked = urlencode([(key, value) for key, value in (query or {}).items() if value is not None])
-        return self._url.path.rstrip("/") + path + ("?" + asked if asked else "")
+        return self.url.path.rstrip("/") + path + ("?" + asked if asked else "")
 
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def _exchange(
@@ -116,28 +116,28 @@ class Transport:
         return self._ask(self._connect(), method, target, content, timeout)
 
     @contextlib.contextmanager
-    def _explained(self, timeout: float) -> Iterator[float]:
+    def explained(self, timeout: float) -> Iterator[float]:
         try:
             yield timeout
         except TimeoutError as error:
-            raise Unavailable(f"{self._url.geturl()} did not answer in {timeout:g} s", hint="try again") from error
+            raise Unavailable(f"{self.url.geturl()} did not answer in {timeout:g} s", hint="try again") from error
         except OSError as error:
             reason = error.strerror or str(error)
-            raise Unavailable(f"cannot reach {self._url.geturl()}: {reason}", hint="is `skep up` running?") from error
+            raise Unavailable(f"cannot reach {self.url.geturl()}: {reason}", hint="is `skep up` running?") from error
         except http.client.HTTPException as error:
-            raise _foreign(self._url.geturl(), repr(error)) from error
+            raise _foreign(self.url.geturl(), repr(error)) from error
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._closed:
             raise ConnectionAbortedError("this client was closed")
-        secure = self._url.scheme == "https"
+        secure = self.url.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        return kind(self._url.hostname or "", port_of(self._url))
+        return kind(self.url.hostname or "", port_of(self.url))
 
     def _ask(
         self, connection: http.client.HTTPConnection, method: str, target: str, content: bytes | None, timeout: float
     ) -> tuple[int, bytes]:
-        headers = {"Accept": "application/json", **self._headers()}
+        headers = {"Accept": "application/json", **self.headers()}
         if content is not None:
             headers["Content-Type"] = "application/json"
         self._busy.add(connection)
@@ -182,12 +182,11 @@ class Transport:
         self._empty_pool()
 
 
-def pages(
-    transport: Transport, path: str, kind: type[Page[Any]], limit: int, *, state: str | None = None
-) -> Iterator[Any]:
+def pages(transport: Transport, path: str, kind: type[Page[Any]], limit: int, **wanted: str | None) -> Iterator[Any]:
+    """`wanted` chooses among them: a state, a cause."""
     page = ""
     while True:
-        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, "state": state})
+        answer = transport.call("GET", path, kind, query={"page": page, "limit": limit, **wanted})
         yield from answer.items
         page = answer.next_page
         if not page:

@@ -11,7 +11,7 @@ import msgspec
 
 from skep.engines.db.base import Database, Tx
 
-OrderKind = Literal["hold", "release", "fetch", "index"]
+OrderKind = Literal["hold", "release", "fetch"]
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Row, Tx
 from skep.errors import NeedsToken
 from skep.fleet import orders
 from skep.model.answers import MemberStatus
@@ -27,7 +27,7 @@ _STEPS = [
     """
     CREATE TABLE member (
         id TEXT PRIMARY KEY, role TEXT NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL,
-        boot BIGINT NOT NULL, offer TEXT NOT NULL,
+        boot BIGINT NOT NULL, offer TEXT NOT NULL, mirror BIGINT NOT NULL,
         joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
     );
     CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT);
@@ -66,18 +66,20 @@ class Fleet:
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
             await tx.rows(
-                "INSERT INTO member (id, role, state, status, boot, offer, joined_at, last_alive) "
-                "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :now, :now) ON CONFLICT (id) DO UPDATE SET "
-                "state = 'alive', status = 'attached', boot = excluded.boot, offer = excluded.offer, "
+                "INSERT INTO member (id, role, state, status, boot, offer, mirror, joined_at, last_alive) "
+                "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :mirror, :now, :now) "
+                "ON CONFLICT (id) DO UPDATE SET state = 'alive', status = 'attached', boot = excluded.boot, "
+                "offer = excluded.offer, mirror = excluded.mirror, "
                 "last_alive = excluded.last_alive",
                 offer=_offer(offer),
+                mirror=int(role == "worker" and offer.mirror),
                 id=member,
                 role=role,
                 boot=boot,
                 now=now,
             )
             tx.ring(OFFERED)
-            if role == "worker":
+            if role == "worker" and offer.mirror:
                 await self._take_over(tx, member)
             if also is not None:
                 await also(tx)
@@ -126,6 +128,9 @@ class Fleet:
 
         async def work(tx: Tx) -> None:
             await tx.rows(
+                "DELETE FROM member WHERE id = :id AND boot = :boot AND role <> 'worker'", id=member, boot=boot
+            )
+            await tx.rows(
                 "UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id AND boot = :boot",
                 id=member,
                 boot=boot,
@@ -144,7 +149,7 @@ class Fleet:
     async def assign(self, tx: Tx, source: str) -> None:
         """Give a new source to the worker seen last; without one it waits."""
         await orders.lock(tx)
-        rows = await tx.rows("SELECT id FROM member WHERE role = 'worker' ORDER BY last_alive DESC LIMIT 1")
+        rows = await tx.rows("SELECT id FROM member WHERE mirror = 1 ORDER BY last_alive DESC LIMIT 1")
         member = rows[0]["id"] if rows else None
         await tx.rows("INSERT INTO holding (source, member) VALUES (:source, :member)", source=source, member=member)
         if member:
@@ -160,20 +165,20 @@ class Fleet:
         await orders.withdraw(tx, source)
         await self.ask(tx, "release", source)
         await tx.rows("DELETE FROM holding WHERE source = :source", source=source)
+        tx.ring(OFFERED)  # what waits for its holder waits in vain
 
     async def members(self) -> list[MemberStatus]:
         rows = await self._db.read("SELECT * FROM member ORDER BY id")
+        return [self._status(row) for row in rows]
+
+    async def workers(self) -> list[tuple[MemberStatus, Offer]]:
+        rows = await self._db.read("SELECT * FROM member WHERE role = 'worker' ORDER BY id")
+        return [(self._status(row), msgspec.json.decode(row["offer"], type=Offer)) for row in rows]
+
+    def _status(self, row: Row) -> MemberStatus:
         silent = self._clock.now() - MISSED_BEATS * self._beat_every
-        return [
-            MemberStatus(
-                row["id"],
-                row["role"],
-                row["state"] if row["last_alive"] > silent else "away",
-                row["status"],
-                row["last_alive"],
-            )
-            for row in rows
-        ]
+        state = row["state"] if row["last_alive"] > silent else "away"
+        return MemberStatus(row["id"], row["role"], state, row["status"], row["last_alive"])
 
     async def orders_pending(self) -> int:
         rows = await self._db.read("SELECT count(*) AS n FROM ordered")

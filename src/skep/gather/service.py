@@ -14,6 +14,8 @@ from skep.sources.service import Sources
 
 #: larger files are not shown
 SHOWN_LIMIT = 2_000_000
+#: more changed paths are not told apart
+CHANGED_LIMIT = 10_000
 _KINDS = {0o120000: "link", 0o160000: "submodule", 0o040000: "folder"}
 
 
@@ -37,6 +39,12 @@ class Gather:
         binary = blob.content is None or b"\0" in blob.content[:8192]
         text = None if binary or blob.content is None else blob.content.decode("utf-8", "replace")
         return FileView(source, commit, path, blob.size, text)
+
+    async def changed(self, caller: Caller, ref: str, old: str, new: str) -> list[str] | None:
+        """Paths that differ between two commits (`old` empty: all); None: too many, or the commits are gone."""
+        source = await self._sources.show(caller, ref)
+        paths = await browse.changed(self._mirror(source), old, new, CHANGED_LIMIT)
+        return None if paths is None else [_shown(path) for path in paths]
 
     async def find_git(self, caller: Caller, path: str) -> tuple[Source, Path, str]:
         """`/<name or id>.git/<rest>` to the source, its mirror and the rest."""

@@ -42,7 +42,10 @@ class Asking:
         try:
             return await future
         except asyncio.CancelledError:
-            self._say(Forget(n))
+            if future.cancelled():
+                self._say(Forget(n))
+            elif not future.exception():  # answered in the moment in which it was cancelled
+                self._unwanted(body, future.result())
             raise
 
     def _say(self, message: Ask | Forget) -> None:

@@ -7,7 +7,7 @@ defaults, so that neighbours of different age understand each other; what they c
 import msgspec
 
 from skep.model.member import Offer
-from skep.model.search import Delta
+from skep.model.search import IndexAnswer, IndexRequest
 from skep.model.source import Failure, Held, Move, Progress
 from skep.model.space import SpaceAnswer, SpaceRequest
 from skep.model.task import Run, TaskAnswer, TaskHold, TaskRequest
@@ -19,8 +19,8 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | TaskRequest
-AnswerBody = SpaceAnswer | TaskAnswer
+AskBody = SpaceRequest | IndexRequest | TaskRequest
+AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -71,7 +71,7 @@ class Outcome(Up, frozen=True):
     epoch: int
     at: float
     next_poll: float
-    body: "Fetched | Failed | Built"
+    body: "Fetched | Failed"
 
 
 class Fetched(msgspec.Struct, frozen=True, tag=True):
@@ -87,13 +87,6 @@ class Fetched(msgspec.Struct, frozen=True, tag=True):
 class Failed(msgspec.Struct, frozen=True, tag=True):
     failure: Failure
     failures: int
-
-
-class Built(msgspec.Struct, frozen=True, tag=True):
-    """An index delta is ready for the aggregator. None: the source has nothing to index (it is empty)."""
-
-    delta: Delta | None
-    fetched_at: float
 
 
 class Ask(Up, frozen=True):
@@ -162,7 +155,7 @@ class Order(Down, frozen=True):
     """Numbered, pushed at once, repeated until Done; doing one twice is harmless."""
 
     order: int
-    body: "Hold | Release | FetchNow | BuildIndex"
+    body: "Hold | Release | FetchNow"
 
 
 class Hold(msgspec.Struct, frozen=True, tag=True):
@@ -178,14 +171,6 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 class FetchNow(msgspec.Struct, frozen=True, tag=True):
     source: str
     epoch: int
-
-
-class BuildIndex(msgspec.Struct, frozen=True, tag=True):
-    """Bring the index of the default branch from `base` (None: build all) to what the mirror holds."""
-
-    source: str
-    epoch: int
-    base: str | None
 
 
 UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]

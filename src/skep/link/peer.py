@@ -1,7 +1,7 @@
 """An end of the link that holds nothing: no outbox, no orders, only asks. What managers are."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ class Peer:
         now = clock.now()
         self.member = member or new_id(roles[0][:3], now)
         self.boot = int(now * 1000)
-        self.status = "idle"
+        self.status: Callable[[], str] = lambda: "idle"
         self._hello = Hello(PROTOCOL, self.member, token, self.boot, roles)
         self.link = LinkClient(self, target, clock, credentials)
 
@@ -53,7 +53,7 @@ class Peer:
         return self._hello
 
     def beat(self) -> Beat:
-        return Beat(self.status)
+        return Beat(self.status())
 
     async def obey(self, orders: Sequence[Order]) -> None:
         """A peer without sources gets none."""

@@ -1,13 +1,17 @@
 """What the API answers with: the doors encode these, the client decodes them. One definition for both ends."""
 
+from base64 import b64decode
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from skep.model.caller import Scope
+from skep.model.member import Offer
 from skep.model.search import Line
 from skep.model.source import Source
-from skep.model.topic import Lag, Posted, Standing, Topic
+from skep.model.space import Taken, Tuple
+from skep.model.task import Context, Stream, Task, TaskState
+from skep.model.topic import Lag, Place, Posted, Standing, Topic
 
 T = TypeVar("T")
 
@@ -30,7 +34,7 @@ class Waited(msgspec.Struct, frozen=True):
     settled: bool
 
 
-class TopicMessage(msgspec.Struct, frozen=True):
+class TopicMessage(msgspec.Struct, frozen=True, gc=False):
     offset: int
     at: float
     id: str
@@ -59,6 +63,10 @@ class TopicView(msgspec.Struct, frozen=True):
 class PostedAnswer(msgspec.Struct, frozen=True):
     #: in the order the messages were given
     posted: list[Posted]
+
+
+class PlacesAnswer(msgspec.Struct, frozen=True):
+    places: list[Place]
 
 
 class LagAnswer(msgspec.Struct, frozen=True):
@@ -126,6 +134,56 @@ class MemberStatus(msgspec.Struct, frozen=True):
     last_alive: float
 
 
+class WorkerView(msgspec.Struct, frozen=True):
+    member: MemberStatus
+    offer: Offer
+    #: a bounded number of tasks that it has now
+    running: list[Task]
+
+
+class WorkerMatch(msgspec.Struct, frozen=True):
+    worker: str
+    matches: bool
+    #: what of the selector is not true of it
+    reason: str = ""
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """A task that was submitted alone: it has a context of its own."""
+
+    context: Context
+    #: its id
+    task: str
+
+
+class TaskIds(msgspec.Struct, frozen=True):
+    #: in the order the tasks were given
+    tasks: list[str]
+
+
+class OutputChunk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece of what a task wrote: text, or base64 where it is no UTF-8 by itself."""
+
+    attempt: int
+    n: int
+    stream: Stream
+    at: float
+    text: str = ""
+    base64: str = ""
+
+    @property
+    def body(self) -> bytes:
+        return b64decode(self.base64) if self.base64 else self.text.encode()
+
+
+class Output(msgspec.Struct, frozen=True):
+    chunks: list[OutputChunk]
+    #: give it back as `after` for what follows
+    after: int
+    #: of the task, when it was read: an ended task writes no more
+    state: TaskState
+
+
 class Status(msgspec.Struct, frozen=True):
     version: str
     started_at: float
@@ -161,3 +219,16 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
     error: ErrorBody
+
+
+class PlacedAnswer(msgspec.Struct, frozen=True):
+    seq: int
+
+
+class GotAnswer(msgspec.Struct, frozen=True):
+    #: null: nothing came in time
+    taken: Taken | None
+
+
+class FoundAnswer(msgspec.Struct, frozen=True):
+    tuples: list[Tuple]

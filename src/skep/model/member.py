@@ -15,3 +15,5 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[str, ...] = ()
     #: os, arch, cpu, memory, disk, load …: what selectors compare
     facts: dict[str, str | float] = {}
+    #: it mirrors sources
+    mirror: bool = True

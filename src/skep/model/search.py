@@ -127,3 +127,32 @@ class Fence(msgspec.Struct, frozen=True):
 class Damage(msgspec.Struct, frozen=True):
     shard: str
     reason: str
+
+
+class Where(msgspec.Struct, frozen=True, tag=True):
+    """A worker asks from which commit on it should index a source. `whole`: build all of it anew."""
+
+    source: str
+    whole: bool = False
+
+
+class Stands(msgspec.Struct, frozen=True, tag=True):
+    epoch: int
+    #: None: index everything
+    base: str | None
+
+
+class Adopt(msgspec.Struct, frozen=True, tag=True):
+    """A delta is ready for the aggregator. None: the source has nothing to index (it is empty)."""
+
+    fence: Fence
+    delta: Delta | None
+
+
+class Adopted(msgspec.Struct, frozen=True, tag=True):
+    #: False: the index has moved on, the delta is of no use
+    done: bool
+
+
+IndexRequest = Where | Adopt
+IndexAnswer = Stands | Adopted

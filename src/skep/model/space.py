@@ -62,19 +62,19 @@ class SpaceInfo(msgspec.Struct, frozen=True):
     taken: int
 
 
-class Request(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class SpaceAsk(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Asked over the link. Sent again after a disconnection, so that doing one twice must be doing it once."""
 
     space: str
 
 
-class Put(Request, frozen=True):
+class Put(SpaceAsk, frozen=True):
     fields: Fields
     #: a repeat is recognised while the tuple is there
     id: str = ""
 
 
-class Get(Request, frozen=True):
+class Get(SpaceAsk, frozen=True):
     template: Template
     #: made by who asks: a repeat finds what was taken under it
     ticket: str
@@ -82,32 +82,32 @@ class Get(Request, frozen=True):
     lease: Seconds = 60.0
 
 
-class Query(Request, frozen=True):
+class Query(SpaceAsk, frozen=True):
     template: Template
     wait: Seconds = 0.0
 
 
-class QueryAll(Request, frozen=True):
+class QueryAll(SpaceAsk, frozen=True):
     template: Template
 
 
-class Acknowledge(Request, frozen=True):
+class Acknowledge(SpaceAsk, frozen=True):
     seq: int
     ticket: str
 
 
-class GiveBack(Request, frozen=True):
+class GiveBack(SpaceAsk, frozen=True):
     seq: int
     ticket: str
 
 
-class Keep(Request, frozen=True):
+class Keep(SpaceAsk, frozen=True):
     seq: int
     ticket: str
     lease: Seconds = 60.0
 
 
-class Replace(Request, frozen=True):
+class Replace(SpaceAsk, frozen=True):
     template: Template
     fields: Fields
 

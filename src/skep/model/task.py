@@ -11,6 +11,7 @@ TaskState = Literal[
     "CREATED", "SUBMITTED", "WAITING", "SCHEDULED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "ABORTED"
 ]
 ContextState = Literal["RUNNING", "FINISHED", "FAILED"]
+Stream = Literal["stdout", "stderr"]
 #: who makes a move
 Actor = Literal["client", "dispatcher", "worker", "person"]
 #: none: any number beside it; context: only tasks of its own context beside it; worker: nothing beside it
@@ -131,6 +132,8 @@ class ContextView(msgspec.Struct, frozen=True):
     context: Context
     #: a bounded number of them, oldest first
     tasks: list[Task]
+    #: name of a task -> names of those it needs, for those shown that need any
+    needs: dict[str, list[str]] = {}
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -141,6 +144,8 @@ class Run(msgspec.Struct, frozen=True):
     context: str
     name: str
     spec: TaskSpec
+    #: no retry is left after this
+    last: bool = True
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -162,7 +167,7 @@ class Chunk(msgspec.Struct, frozen=True):
     context: str
     attempt: int
     n: int
-    stream: Literal["stdout", "stderr"]
+    stream: Stream
     at: float
     body: bytes
 

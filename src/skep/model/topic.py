@@ -6,6 +6,8 @@ import msgspec
 
 #: what every engine, and every reader of JSON, can hold
 Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+#: how the topic queue of old says that a consumer has read everything: its status is that of any wrong request
+NOTHING_LEFT = "No messages left to read."
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -25,7 +27,7 @@ class Draft(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     offset: int
     at: float
     id: str
@@ -64,6 +66,13 @@ class Post(msgspec.Struct, frozen=True):
 
 
 class Posted(msgspec.Struct, frozen=True):
+    partition: int
+    offset: int
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a reader goes on in a partition."""
+
     partition: int
     offset: int
 

@@ -1,6 +1,7 @@
 """Puts a serving process together: engines by URL, rooms over them, one core in front."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,21 +18,29 @@ from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
+from skep.model.caller import SYSTEM
 from skep.model.ids import new_id
+from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
+from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
 from skep.sources.git.addresses import GitAddresses
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
+from skep.spaces.service import Spaces
 from skep.status import StatusView
-from skep.tasks import news
+from skep.tasks import archive, news
+from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
 from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
+from skep.tasks.rules import Rules
 from skep.tasks.service import Tasks
+from skep.tasks.triggers import Triggers
+from skep.tasks.workers import Workers
 from skep.topics import relay
 from skep.topics.groups import Groups
 from skep.topics.queue import Queue
@@ -51,14 +60,17 @@ class Rooms(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> AsyncIterator[Rooms]:
-    """Everything opened and migrated; closed again in reverse order."""
+async def open_rooms(
+    settings: Settings, clock: Clock, worker_token: str, file_rules: Sequence[RuleSpec] = ()
+) -> AsyncIterator[Rooms]:
+    """Everything opened and migrated; closed again in reverse order. `file_rules` are those of skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
         stack.push_async_callback(db.close)
         log = await find("log", settings.log)(settings.log, db=db)
         stack.push_async_callback(log.close)
+        blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
         searcher = await find("index", settings.index)(settings.index, data=data, db=db)
         stack.push_async_callback(searcher.close)
 
@@ -68,15 +80,21 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
         sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
-        search = Search(db, searcher)
+        search = Search(db, clock, searcher)
+        spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
+        stack.push_async_callback(spaces.close)
         lease, owners = settings.task_lease, Owners(db, new_id("crd", clock.now()))
         placer = Placer(clock, owners, lease)
-        contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock)
-        for room in (access, fleet, topics, sources, searcher, search, contexts, owners):
+        contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
+        for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
             await room.start()
+        gather = Gather(sources, data)
+        rules = Rules(db, clock, topics, sources, contexts)
+        await rules.start(file_rules)
+        triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
-        adoption = Adoption(db, fleet, topics, intake, searcher)
+        adoption = Adoption(db, topics, intake, searcher)
         core = Core(
             access,
             sources,
@@ -84,17 +102,30 @@ async def open_rooms(settings: Settings, clock: Clock, worker_token: str) -> Asy
             Groups(topics, settings.member_seconds),
             Queue(topics),
             search,
-            Gather(sources, data),
+            gather,
+            spaces,
             contexts,
             tasks,
+            Workers(db, fleet),
+            rules,
             StatusView(db, clock, fleet, searcher),
         )
         reports = Reports(db, clock, placer)
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
-        loops += [dispatcher.run, dispatcher.keep, partial(news.tell, db, topics, clock)]
+        loops += [
+            dispatcher.run,
+            dispatcher.keep,
+            partial(news.tell, db, topics, clock),
+            partial(archive.keep, db, blobs),
+            triggers.follow,
+            triggers.follow_clock,
+        ]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
-        desk = Desk(db, clock, fleet, topics, sources, intake, adoption, contexts, tasks, reports, lease)
+        requests = Requests(
+            clock, fleet, sources, adoption, spaces, contexts, tasks, reports, Calls(db, spaces, contexts), lease
+        )
+        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, reports, requests)
         yield Rooms(core, desk, adoption, searcher, loops)

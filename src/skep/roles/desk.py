@@ -8,7 +8,7 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
-from skep.errors import BadInput, SkepError
+from skep.errors import SkepError
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
 from skep.link.messages import (
@@ -16,8 +16,6 @@ from skep.link.messages import (
     AnswerBody,
     AskBody,
     Beat,
-    BuildIndex,
-    Built,
     Failed,
     Fetched,
     FetchNow,
@@ -29,15 +27,14 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.ids import new_id
-from skep.model.task import Renew, Renewed, Reply, Reported, Run, TaskHold, Written
+from skep.model.task import Run, TaskHold
 from skep.model.topic import Draft
-from skep.search.adoption import Adoption
-from skep.sources.intake import Accepted, Intake, Stale
+from skep.roles.requests import Requests
+from skep.sources.intake import Intake, Stale
 from skep.sources.service import Sources
-from skep.tasks.contexts import Contexts
+from skep.spaces.service import Spaces
 from skep.tasks.placing import runs_channel
 from skep.tasks.reports import Reports
-from skep.tasks.service import Tasks
 from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
@@ -53,11 +50,9 @@ class Desk:
         topics: Topics,
         sources: Sources,
         intake: Intake,
-        adoption: Adoption,
-        contexts: Contexts,
-        tasks: Tasks,
+        spaces: Spaces,
         reports: Reports,
-        lease: float,
+        requests: Requests,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -65,11 +60,9 @@ class Desk:
         self._topics = topics
         self._sources = sources
         self._intake = intake
-        self._adoption = adoption
-        self._contexts = contexts
-        self._tasks = tasks
+        self._spaces = spaces
         self._reports = reports
-        self._lease = lease
+        self._requests = requests
 
     async def hello(self, hello: Hello) -> str | Refused:
         try:
@@ -83,6 +76,7 @@ class Desk:
             )
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
+        await self._spaces.release(hello.member, but=f"{hello.member}/{hello.boot}")
         await self._tell(hello.member, "attached")
         return hello.member
 
@@ -99,19 +93,7 @@ class Desk:
         return self._db.listen(channel(member))
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
-        match body:
-            case Reported(reports):
-                stop, begin = await self._reports.report(member, boot, reports)
-                return Renewed(self._lease, tuple(stop), tuple(begin))
-            case Renew(offer, running):
-                await self._fleet.renew(member, offer)
-                _, wanted = await self._reports.runs(member)
-                return Renewed(self._lease, tuple(hold for hold in running if hold not in wanted))
-            case Written(chunks):
-                await self._tasks.write(chunks)
-                return Reply()
-            case _:
-                raise BadInput(f"nobody here answers {type(body).__name__}")
+        return await self._requests.answer(member, boot, body, again)
 
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         return await self._reports.runs(member)
@@ -120,6 +102,7 @@ class Desk:
         return self._db.listen(runs_channel(member))
 
     async def gone(self, member: str, boot: int) -> None:
+        await self._spaces.release(f"{member}/{boot}")
         await self._fleet.leave(member, boot)
         await self._tell(member, "detached")
 
@@ -137,7 +120,7 @@ class Desk:
             await confirm(self._db, member, moot)
         return [Order(n, body) for n, body in composed if body is not None]
 
-    async def _body(self, order: Pending) -> Hold | Release | FetchNow | BuildIndex | None:
+    async def _body(self, order: Pending) -> Hold | Release | FetchNow | None:
         """None: the source is gone, there is nothing left to do."""
         if order.kind == "release":
             return Release(order.source)
@@ -147,10 +130,8 @@ class Desk:
         match order.kind:
             case "hold":
                 return Hold(held)
-            case "fetch":
-                return FetchNow(order.source, held.epoch)
             case _:
-                return BuildIndex(order.source, held.epoch, self._adoption.base(held.number))
+                return FetchNow(order.source, held.epoch)
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
         """Reports of one source in their order, sources side by side, so that the database can gather their commits."""
@@ -169,11 +150,6 @@ class Desk:
                 verdict = await self._intake.fetched(outcome, batch, moves, first=first, default_branch=branch)
             case Failed(failure, failures):
                 verdict = await self._intake.failed(outcome, failure, failures)
-            case Built(delta, fetched_at):
-                adopted = await self._adoption.adopt(
-                    outcome.source, outcome.epoch, fetched_at, delta, self._clock.now()
-                )
-                verdict = Accepted() if adopted else Stale("the index has moved on; another delta was asked for")
         self._fleet.settled(outcome.source)
         if isinstance(verdict, Stale):
             return Refused(outcome.n, "stale", verdict.reason)

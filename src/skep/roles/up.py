@@ -22,9 +22,11 @@ from skep.client.whereabouts import advertise, withdraw
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.doors.http.app import create_app
+from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
+from skep.model.rule import RuleSpec
 from skep.roles.build import Loop, Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
 from skep.roles.folder import locked
@@ -38,14 +40,14 @@ _GRACE_SECONDS = 5
 _AGAIN_SECONDS = 2.0
 
 
-def main(settings: Settings, add: Sequence[str] = ()) -> None:
+def main(settings: Settings, add: Sequence[str] = (), rules: Sequence[RuleSpec] = ()) -> None:
     set_up_logs(settings.log_level)
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
     settings = msgspec.structs.replace(settings, data=str(data))
     _raise_file_limit()
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_up(settings, listener, add))
+        runner.run(_up(settings, listener, add, rules))
 
 
 def _raise_file_limit() -> None:
@@ -73,10 +75,10 @@ def _bound(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _up(settings: Settings, listener: socket.socket, add: Sequence[str]) -> None:
+async def _up(settings: Settings, listener: socket.socket, add: Sequence[str], rules: Sequence[RuleSpec]) -> None:
     token = secrets.token_hex(32)
     stop = _on_signals()
-    async with open_rooms(settings, SystemClock(), token) as rooms, contextlib.AsyncExitStack() as stack:
+    async with open_rooms(settings, SystemClock(), token, rules) as rooms, contextlib.AsyncExitStack() as stack:
         address = _link_address(Path(settings.data), stack)
         link = LinkServer(rooms.desk, beat_every=settings.beat_every)
         await link.start(address)
@@ -114,6 +116,7 @@ class _Server(uvicorn.Server):
 def _server(rooms: Rooms, settings: Settings, closing: asyncio.Event) -> uvicorn.Server:
     config = uvicorn.Config(
         create_app(rooms.core, settings, closing=closing),
+        http=HeldProtocol,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -1,20 +1,23 @@
 """From a told change to a searchable commit: who asks for an index, and what happens when one arrives.
 
-A reader of `skep.changes` asks the holder of each changed source for a delta; when the delta comes back it is adopted
-and the source is marked. Asking twice is asking once, and a stale delta leads to a new request.
+A reader of `skep.changes` puts a request into the space `index` for each source whose default branch moved; a manager
+takes it and makes a context of it. When the delta comes it is adopted and the source is marked. At most one request for
+a source is waiting, however often it is asked for.
 """
 
 import msgspec
 
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher
-from skep.fleet.service import Fleet
 from skep.model.search import Delta, Fence
+from skep.model.space import Typed
 from skep.sources.intake import Intake
 from skep.sources.views import default_branch, unindexed
+from skep.spaces import store
 from skep.topics.service import CHANGES, Topics
 
 READER = "skep.index"
+SPACE = "index"
 
 
 class _Told(msgspec.Struct):
@@ -23,15 +26,15 @@ class _Told(msgspec.Struct):
 
 
 class Adoption:
-    def __init__(self, db: Database, fleet: Fleet, topics: Topics, intake: Intake, searcher: Searcher) -> None:
+    def __init__(self, db: Database, topics: Topics, intake: Intake, searcher: Searcher) -> None:
         self._db = db
-        self._fleet = fleet
         self._topics = topics
         self._intake = intake
         self._searcher = searcher
 
-    async def request(self, source: str) -> None:
-        await self._db.write(lambda tx: self._fleet.ask(tx, "index", source))
+    async def request(self, source: str, *, whole: bool = False) -> None:
+        """`whole`: everything is built anew, aside, and then swapped in."""
+        await self._db.write(lambda tx: request(tx, source, whole=whole))
 
     async def follow(self) -> None:
         """Ask for an index whenever a default branch moved."""
@@ -52,7 +55,7 @@ class Adoption:
         async def work(tx: Tx) -> None:
             for source, entries in moved.items():
                 if "HEAD" in entries or await default_branch(tx, source) in entries:
-                    await self._fleet.ask(tx, "index", source)
+                    await request(tx, source)
             await self._topics.commit(tx, READER, CHANGES, messages[-1].offset + 1)
 
         await self._db.write(work)
@@ -70,13 +73,16 @@ class Adoption:
         standing = self._searcher.standing(number)
         return standing.commit if standing else None
 
-    async def adopt(self, source: str, epoch: int, fetched_at: float, delta: Delta | None, now: float) -> bool:
-        """False: the delta was stale or lost, and another was asked for."""
-        if delta is None:
-            await self._intake.indexed(source, None, now)
-            return True
-        if not await self._searcher.adopt(delta, Fence(source, epoch, fetched_at)):
-            await self.request(source)
+    async def adopt(self, fence: Fence, delta: Delta | None, now: float) -> bool:
+        """False: the delta is stale or lost."""
+        if delta is not None and not await self._searcher.adopt(delta, fence):
             return False
-        await self._intake.indexed(source, delta.commit, now)
+        await self._intake.indexed(fence.source, delta.commit if delta else None, now)
         return True
+
+
+async def request(tx: Tx, source: str, *, whole: bool = False) -> None:
+    """Part of the caller's transaction. One that waits already is enough, unless more is wanted than it wants."""
+    await store.numbers(tx, SPACE, 0)  # two at once must not both find none
+    waiting = await store.remove(tx, SPACE, ("request", source, Typed("bool")))
+    await store.put(tx, SPACE, ("request", source, whole or any(bool(one.fields[2]) for one in waiting)))

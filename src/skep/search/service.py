@@ -2,11 +2,14 @@
 
 import time
 
-from skep.engines.db.base import Database
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher, Standing
 from skep.model.answers import Hit, SearchAnswer
 from skep.model.caller import Caller
 from skep.model.search import FileHit, Limits
+from skep.search.adoption import request
 from skep.search.catalogue import Catalogue
 from skep.search.query import parse
 from skep.sources.service import CATALOGUE
@@ -14,8 +17,9 @@ from skep.sources.views import Named, Newest, named, newest
 
 
 class Search:
-    def __init__(self, db: Database, searcher: Searcher) -> None:
+    def __init__(self, db: Database, clock: Clock, searcher: Searcher) -> None:
         self._db = db
+        self._clock = clock
         self._searcher = searcher
         self._catalogue = Catalogue({})
 
@@ -31,6 +35,16 @@ class Search:
                     if number not in self._catalogue.sources:
                         await self._searcher.drop(source, number)
                 await bell.wait(60.0)
+
+    async def reindex(self, caller: Caller, source: str) -> None:
+        """Build the index of a source anew, aside; until it is swapped in the old one answers."""
+        caller.need("write")
+
+        async def work(tx: Tx) -> None:
+            await request(tx, source, whole=True)
+            await note(tx, self._clock.now(), caller, "source.reindex", source)
+
+        await self._db.write(work)
 
     async def search(self, caller: Caller, text: str, limits: Limits) -> SearchAnswer:
         caller.need("read")

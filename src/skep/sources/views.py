@@ -6,6 +6,8 @@ import msgspec
 
 from skep.engines.db.base import Database, Tx
 from skep.model.caller import Visibility
+from skep.model.source import Source
+from skep.sources.tables import source_of
 
 #: a source's row beside the row of its default branch
 _WITH_BRANCH = "source JOIN entry ON entry.source = source.id AND entry.name = 'refs/heads/' || source.default_branch"
@@ -55,3 +57,9 @@ async def default_branch(tx: Tx, source: str) -> str:
     """As an entry's name; empty when the source is not there."""
     rows = await tx.rows("SELECT default_branch FROM source WHERE id = :id", id=source)
     return f"refs/heads/{rows[0]['default_branch']}" if rows else ""
+
+
+async def living(db: Database, id: str) -> Source | None:
+    """None: it was removed."""
+    rows = await db.read("SELECT * FROM source WHERE id = :id AND state <> 'removed'", id=id)
+    return source_of(rows[0]) if rows else None

@@ -21,10 +21,7 @@ _decode = msgspec.msgpack.Decoder(Fields).decode
 def packed(fields: Sequence[Field]) -> bytes:
     """The tuple as it is stored; raises where it is none."""
     _check(fields)
-    try:
-        body = _encode(tuple(fields))
-    except UnicodeEncodeError as error:
-        raise BadInput("a text with half a surrogate pair cannot be stored") from error
+    body = _bytes(tuple(fields))
     if len(body) > MOST_BYTES:
         raise TooLarge(f"a tuple has at most {MOST_BYTES} bytes, not {len(body)}", hint="put a reference to the rest")
     return body
@@ -36,7 +33,7 @@ def unpacked(body: bytes) -> Fields:
 
 def head_of(field: Field) -> int:
     """By this tuples are looked up; that two values share one does no harm."""
-    return zlib.crc32(_encode(field + 0.0 if type(field) is float else field))
+    return zlib.crc32(_bytes(field + 0.0 if type(field) is float else field))
 
 
 class Pattern:
@@ -54,7 +51,7 @@ class Pattern:
         #: None: its first field may be anything of a type
         self.head: int | None = None if value is None else head_of(value)
         #: equal for templates that match the same
-        self.key = packed_template(template)
+        self.key = _bytes(template)
 
     def matches(self, fields: Fields) -> bool:
         if len(fields) != self.arity:
@@ -65,11 +62,11 @@ class Pattern:
         return True
 
 
-def packed_template(template: Template) -> bytes:
+def _bytes(parts: object) -> bytes:
     try:
-        return _encode(template)
+        return _encode(parts)
     except UnicodeEncodeError as error:
-        raise BadInput("a text with half a surrogate pair is in no tuple") from error
+        raise BadInput("a text with half a surrogate pair cannot be in a tuple") from error
 
 
 def _part(part: Any) -> tuple[type | None, Any]:

@@ -25,6 +25,10 @@ T = TypeVar("T")
 #: tuples that get_all and query_all return at once
 MOST_AT_ONCE = 10_000
 LEASE_SECONDS = 60.0
+_COUNTED = (
+    "SELECT name, (SELECT count(*) FROM tuple WHERE space = name) AS size, "
+    "(SELECT count(*) FROM tuple WHERE space = name AND taker IS NOT NULL AND lease_until > :now) AS taken FROM space"
+)
 _LONGEST_ID = 200
 
 
@@ -171,15 +175,20 @@ class Spaces:
         if self._serving.get(space) is serving:
             del self._serving[space]
 
+    async def show(self, caller: Caller, space: str) -> SpaceInfo:
+        to_look(caller, space)
+        rows = await self._db.read(f"{_COUNTED} WHERE name = :space", space=space, now=self._clock.now())
+        if not rows:
+            raise NotFound(f"there is no space {space!r}", hint="`skep space list` shows those there are")
+        return SpaceInfo(**rows[0])
+
     async def list(self, caller: Caller, *, page: str = "", limit: int = 100) -> Page[SpaceInfo]:
         caller.need("read")
         rows = await self._db.read(
-            "SELECT name, (SELECT count(*) FROM tuple WHERE space = name) AS size, "
-            "(SELECT count(*) FROM tuple WHERE space = name AND taker IS NOT NULL AND lease_until > :now) AS taken "
-            "FROM space WHERE name > :page ORDER BY name LIMIT :limit",
+            f"{_COUNTED} WHERE name > :page ORDER BY name LIMIT :limit",
             now=self._clock.now(),
             page=page,
             limit=limit + 1,
         )
-        items = [SpaceInfo(row["name"], row["size"], row["taken"]) for row in rows[:limit]]
+        items = [SpaceInfo(**row) for row in rows[:limit]]
         return Page(items, items[-1].name if len(rows) > limit else "")

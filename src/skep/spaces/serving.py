@@ -13,14 +13,14 @@ from skep.errors import SkepError
 from skep.model.space import Fields, Taken
 from skep.spaces.match import Pattern, head_of, packed
 from skep.spaces.tables import channel
-from skep.spaces.turn import End, Found, Offer, Result, Turn, Want
+from skep.spaces.turn import Deposit, End, Found, Result, Turn, Want
 
 log = logging.getLogger(__name__)
 
 #: who waits looks again this often: another process may have died with a lease that nobody here knows of
 _LOOK_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
-_OFFERS_AT_ONCE = 512
+_DEPOSITS_AT_ONCE = 512
 
 
 class Serving:
@@ -31,7 +31,7 @@ class Serving:
         self._numbers = itertools.count(1)
         self._wake = asyncio.Event()
         self._ends: list[End] = []
-        self._offers: list[Offer] = []
+        self._deposits: list[Deposit] = []
         self._fresh: list[Want] = []
         self._enrolled = Enrolled()
         #: something may have come or come back without passing through here
@@ -41,10 +41,10 @@ class Serving:
         self.over = False
 
     async def put(self, fields: Fields, id: str) -> int:
-        offer = Offer(fields, packed(fields), head_of(fields[0]), id, asyncio.get_running_loop().create_future())
-        self._offers.append(offer)
+        deposit = Deposit(fields, packed(fields), head_of(fields[0]), id, asyncio.get_running_loop().create_future())
+        self._deposits.append(deposit)
         self._wake.set()
-        return await offer.future
+        return await deposit.future
 
     async def end(
         self,
@@ -80,6 +80,10 @@ class Serving:
         timer = loop.call_later(wait, _expire, want) if wait > 0 else None
         try:
             return await want.future
+        except asyncio.CancelledError:
+            if not want.future.cancelled() and not want.future.exception():  # served just when it was cancelled
+                self._give_back(want.future.result())
+            raise
         finally:
             self._enrolled.discard(want)
             if timer:
@@ -123,25 +127,26 @@ class Serving:
 
     async def _turn(self) -> None:
         ends, self._ends = self._ends, []
-        offers, self._offers = self._offers[:_OFFERS_AT_ONCE], self._offers[_OFFERS_AT_ONCE:]
+        deposits, self._deposits = self._deposits[:_DEPOSITS_AT_ONCE], self._deposits[_DEPOSITS_AT_ONCE:]
         fresh, self._fresh = self._fresh, []
         looking = self._enrolled.all() if self._stale else [want for want in fresh if not want.future.done()]
         self._stale = False
-        if self._offers:
+        if self._deposits:
             self._wake.set()
-        waiting = self._enrolled.meeting({(len(one.fields), one.head) for one in offers}, len(offers))
-        turn = Turn(self._space, self._clock.now(), ends, offers, looking, waiting)
+        waiting = self._enrolled.meeting({(len(one.fields), one.head) for one in deposits}, len(deposits))
+        turn = Turn(self._space, self._clock.now(), ends, deposits, looking, waiting)
         try:
-            result = await self._db.write(turn.work)
+            # who had taken what can be found out again: it is only taken again
+            result = await self._db.write(turn.work, runtime=not deposits)
         except Exception as error:
             self._fail(turn, error)
         else:
             self._answer(turn, result)
 
     def _answer(self, turn: Turn, result: Result) -> None:
-        for place, offer in zip(result.places, turn.offers, strict=True):
-            if not offer.future.done():
-                offer.future.set_result(place)
+        for place, deposit in zip(result.places, turn.deposits, strict=True):
+            if not deposit.future.done():
+                deposit.future.set_result(place)
         for n, end in enumerate(turn.ends):
             if end.future.done():
                 continue
@@ -163,9 +168,14 @@ class Serving:
             self._lapse = min(self._lapse or found.lease_until, found.lease_until)
         if not want.future.done():
             want.future.set_result(found)
-        elif isinstance(found, Taken):
-            # whoever wanted it has left meanwhile
+        else:
+            self._give_back(found)
+
+    def _give_back(self, found: Found | None) -> None:
+        """Whoever wanted it has left meanwhile."""
+        if isinstance(found, Taken):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(asyncio.Future.exception)  # if it fails the lease will be over some time
             self._ends.append(End("give_back", found.seq, found.ticket, future))
             self._wake.set()
 
@@ -175,7 +185,7 @@ class Serving:
             log.error("a turn of the space %s failed", self._space, exc_info=error)
             error = SkepError("the space failed", hint="the server's log says more")
         futures: Iterable[asyncio.Future[object]] = [
-            *(offer.future for offer in turn.offers),  # type: ignore[list-item]
+            *(deposit.future for deposit in turn.deposits),  # type: ignore[list-item]
             *(end.future for end in turn.ends),  # type: ignore[list-item]
             *(want.future for want in turn.looking if not want.looked),  # type: ignore[list-item]
         ]

@@ -60,7 +60,7 @@ class Want(msgspec.Struct, eq=False):
         return Taken(seq, fields, id, ticket=self.ticket, lease_until=now + self.lease)
 
 
-class Offer(msgspec.Struct, eq=False):
+class Deposit(msgspec.Struct, eq=False):
     fields: Fields
     body: bytes
     head: int
@@ -93,7 +93,7 @@ class Turn(msgspec.Struct):
     space: str
     now: float
     ends: list[End]
-    offers: list[Offer]
+    deposits: list[Deposit]
     #: who looks at what is stored
     looking: list[Want]
     #: who meets what is put now; those who look as well
@@ -102,7 +102,7 @@ class Turn(msgspec.Struct):
     async def work(self, tx: Tx) -> Result:
         result = Result()
         # before any tuple is locked: whoever changes a space by the store's functions locks in this order too
-        last = await numbers(tx, self.space, len(self.offers)) if self.offers else 0
+        last = await numbers(tx, self.space, len(self.deposits)) if self.deposits else 0
         for n, end in enumerate(self.ends):
             if not await self._end(tx, end):
                 result.refused[n] = Conflict(
@@ -162,17 +162,17 @@ class Turn(msgspec.Struct):
     async def _put(self, tx: Tx, last: int, result: Result) -> None:
         queues = Queues(want for want in self.waiting if want.number not in result.served)
         rows: list[dict[str, Value]] = []
-        for seq, offer in enumerate(self.offers, last - len(self.offers) + 1):
-            if offer.id and (there := await self._twin(tx, offer.id, rows)):
+        for seq, deposit in enumerate(self.deposits, last - len(self.deposits) + 1):
+            if deposit.id and (there := await self._twin(tx, deposit.id, rows)):
                 result.places.append(there)
                 continue
             result.places.append(seq)
-            arity = len(offer.fields)
-            want = self._meet(queues, arity, (offer.head, None), (seq, offer.fields, offer.id), result)
+            arity = len(deposit.fields)
+            want = self._meet(queues, arity, (deposit.head, None), (seq, deposit.fields, deposit.id), result)
             if not want:
                 tx.ring(channel(self.space))
-            row: dict[str, Value] = {"space": self.space, "seq": seq, "arity": arity, "head": offer.head}
-            rows.append({**row, "body": offer.body, "id": offer.id or None, **self._lease(want)})
+            row: dict[str, Value] = {"space": self.space, "seq": seq, "arity": arity, "head": deposit.head}
+            rows.append({**row, "body": deposit.body, "id": deposit.id or None, **self._lease(want)})
         await tx.many(_PUT, rows)
 
     async def _twin(self, tx: Tx, id: str, rows: Sequence[dict[str, Value]]) -> int | None:

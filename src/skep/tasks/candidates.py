@@ -7,8 +7,8 @@ import msgspec
 
 from skep.engines.db.base import Row, Tx
 from skep.model.member import Offer
-from skep.tasks.placement import Class, Worker, able
-from skep.tasks.selector import parse
+from skep.tasks.placement import Class, Worker, able, does, slot_of
+from skep.tasks.selector import Facts, parse
 from skep.tasks.tables import ACTIVE_SQL
 
 READY_SQL = "state = 'WAITING' AND needs_left = 0 AND not_before <= :now"
@@ -71,14 +71,14 @@ async def workers_for(tx: Tx, classes: Sequence[Class], since: float, only: str)
 
 def _worker(row: Row, holds: frozenset[str]) -> Worker:
     offer = offer_of(row["offer"])
-    facts = {
-        **offer.facts,
-        "id": row["id"],
-        "tools": frozenset(offer.tools),
-        "labels": frozenset(offer.labels),
-        "holds": holds,
-    }
+    facts = facts_of(row["id"], offer, holds)
     return Worker(row["id"], facts, frozenset(offer.kinds), offer.slots, holds=holds)
+
+
+def facts_of(member: str, offer: Offer, holds: frozenset[str]) -> Facts:
+    """What selectors see of a worker."""
+    lists = {"tools": frozenset(offer.tools), "labels": frozenset(offer.labels), "holds": holds}
+    return {**offer.facts, "id": member, **lists}
 
 
 @lru_cache(maxsize=4096)
@@ -107,7 +107,9 @@ def why_waiting(one: Class, workers: Sequence[Worker]) -> str:
         return "every worker that could do it is busy"
     if not workers:
         return "no worker is attached"
-    if not any(one.kind in worker.kinds for worker in workers):
+    if not any(does(worker, one.kind) for worker in workers):
+        if slot_of(one.kind) == "command":
+            return f"no worker may run {one.kind.partition(':')[2]!r}: see the setting task_commands"
         return f"no worker does tasks of kind {one.kind}"
     if one.holder and not any(one.source in worker.holds for worker in workers):
         return f"no attached worker holds {one.source}"

@@ -54,6 +54,8 @@ def _filled(task: TaskSpec, spec: ContextSpec, number: int) -> TaskSpec:
     joined = {field: {**base.get(field, {}), **own.get(field, {})} for field in _JOINED}
     joined["properties"] = {**spec.properties, **joined["properties"]}
     merged = {**base, **own, **joined}
+    if merged.get("kind", "command") != "command" and merged.get("source"):
+        merged["holder"] = True  # what Skep itself does with a source, it does with its mirror
     merged["name"] = merged.get("name") or f"task-{number}"
     return _checked(msgspec.convert(merged, TaskSpec))
 

@@ -1,5 +1,6 @@
 """Contexts: tasks that belong together. What people and programs ask for; the dispatcher does the rest."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 
@@ -12,15 +13,17 @@ from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.ids import new_id
-from skep.model.task import Context, ContextSpec, ContextView, TaskSpec
+from skep.model.task import Context, ContextSpec, ContextView, Task, TaskSpec
 from skep.tasks.compose import compose
 from skep.tasks.insert import insert
 from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, reopen
 from skep.tasks.placing import Placer
-from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, task_of
+from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, spec_of, task_of
 
 #: tasks shown with their context
 SHOWN = 1000
+#: with more tasks than this a context is checked in a thread, so that nobody else waits for it
+_MANY = 1000
 _templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
 
 
@@ -36,7 +39,8 @@ class Contexts:
     async def submit(self, caller: Caller, spec: ContextSpec, *, cause: str = "", once: str = "") -> Context:
         """`once` names an occasion: a second submission for the same one answers with the context of the first."""
         caller.need("write")
-        tasks, now = compose(spec), self._clock.now()
+        many = len(spec.tasks) > _MANY
+        tasks, now = await asyncio.to_thread(compose, spec) if many else compose(spec), self._clock.now()
 
         async def work(tx: Tx) -> str:
             id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
@@ -72,6 +76,14 @@ class Contexts:
 
         return await self._db.write(work)
 
+    async def extend(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> bool:
+        """`add`, done once: False when the context has tasks of these names already."""
+        rows = await self._db.read("SELECT name FROM task WHERE context = :id", id=context)
+        if {task.name for task in tasks} <= {row["name"] for row in rows}:
+            return False
+        await self.add(caller, context, tasks)
+        return True
+
     async def show(self, caller: Caller, id: str, *, after: str = "", limit: int = SHOWN) -> ContextView:
         caller.need("read")
         context = await self._context(id)
@@ -81,7 +93,21 @@ class Contexts:
             after=after,
             limit=limit,
         )
-        return ContextView(context, [task_of(row) for row in rows])
+        tasks = [task_of(row) for row in rows]
+        return ContextView(context, tasks, await self._needs(id, tasks))
+
+    async def _needs(self, context: str, tasks: Sequence[Task]) -> dict[str, list[str]]:
+        """As they were submitted: those that were met before a task was added are no rows."""
+        if not tasks:
+            return {}
+        rows = await self._db.read(
+            "SELECT name, spec FROM task WHERE context = :id AND id >= :first AND id <= :last",
+            id=context,
+            first=tasks[0].id,
+            last=tasks[-1].id,
+        )
+        needs = {row["name"]: [need.task for need in spec_of(row).needs] for row in rows}
+        return {name: wanted for name, wanted in needs.items() if wanted}
 
     async def cancel(self, caller: Caller, id: str, reason: str = "") -> Context:
         """Everything in it that has not ended is aborted."""
@@ -208,7 +234,14 @@ async def remove(tx: Tx, id: str) -> bool:
     await tx.rows(f"DELETE FROM output WHERE task IN {tasks}", id=id)  # noqa: S608
     await tx.rows(f"DELETE FROM need WHERE task IN {tasks}", id=id)  # noqa: S608
     await tx.rows("DELETE FROM task WHERE context = :id", id=id)
+    await tx.rows("DELETE FROM tuple WHERE space = :space", space=space_of(id))
+    await tx.rows("DELETE FROM space WHERE name = :space", space=space_of(id))
     return True
+
+
+def space_of(context: str) -> str:
+    """Where its checkpoints, latches and state are."""
+    return f"context:{context}"
 
 
 def _unknown(id: str) -> NotFound:

@@ -72,9 +72,14 @@ class Worker(msgspec.Struct):
         return sum(self.used.values()) / max(1, sum(self.slots.values()))
 
 
+def does(worker: Worker, kind: str) -> bool:
+    """`command` in its kinds stands for every program."""
+    return kind in worker.kinds or ("command" in worker.kinds and slot_of(kind) == "command")
+
+
 def slot_of(kind: str) -> str:
     """Commands of users and Skep's own work do not take each other's places."""
-    return "command" if kind == "command" else "own"
+    return "command" if kind.startswith("command") else "own"
 
 
 def able(one: Class, workers: Sequence[Worker]) -> list[Worker]:
@@ -83,7 +88,7 @@ def able(one: Class, workers: Sequence[Worker]) -> list[Worker]:
     return [
         worker
         for worker in workers
-        if one.kind in worker.kinds and (not one.holder or one.source in worker.holds) and matches(worker.facts)
+        if does(worker, one.kind) and (not one.holder or one.source in worker.holds) and matches(worker.facts)
     ]
 
 

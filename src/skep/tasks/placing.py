@@ -10,7 +10,7 @@ from skep.clock import Clock
 from skep.engines.db.base import Row, Tx
 from skep.model.task import Run
 from skep.tasks.candidates import READY_SQL, ready_classes, why_waiting, workers_for
-from skep.tasks.moves import Moving
+from skep.tasks.moves import WORK, Moving
 from skep.tasks.owners import Owners
 from skep.tasks.placement import Class, Worker, able, all_or_none, keep_for, keep_together, share
 from skep.tasks.tables import ACTIVE_SQL, spec_of
@@ -133,6 +133,8 @@ class Placer:
         room = min(MOST_AT_ONCE, sum(worker.room(one) for worker in able(one, workers)))
         if not room:
             keep_for(one, workers)
+            if one.holder and await _orphaned(tx, one):
+                return
             if not quiet:
                 await _say(tx, one, why_waiting(one, workers))
             return
@@ -189,7 +191,7 @@ class Placer:
             "UPDATE task SET state = 'SCHEDULED', worker = :worker, attempt = attempt + 1, not_before = 0, "  # noqa: S608
             "reason = '', moves = moves || :head || (attempt + 1) || :tail WHERE id IN (SELECT id FROM task "
             f"WHERE class = :class AND {READY_SQL} AND {self._owners.sql} ORDER BY not_before, id LIMIT :most "
-            "FOR UPDATE SKIP LOCKED) RETURNING id, attempt, context, name, spec",
+            "FOR UPDATE SKIP LOCKED) RETURNING id, attempt, context, name, failures, retries, spec",
             **{"class": class_},
             worker=worker,
             head='["SCHEDULED",',
@@ -201,7 +203,7 @@ class Placer:
 
 
 def run_of(row: Row) -> Run:
-    return Run(row["id"], row["attempt"], row["context"], row["name"], spec_of(row))
+    return Run(row["id"], row["attempt"], row["context"], row["name"], spec_of(row), row["failures"] >= row["retries"])
 
 
 async def _begun(tx: Tx, context: str) -> bool:
@@ -213,3 +215,15 @@ async def _say(tx: Tx, one: Class, reason: str) -> None:
     await tx.rows(
         "UPDATE task_class SET reason = :reason WHERE id = :id AND reason <> :reason", id=one.id, reason=reason
     )
+
+
+async def _orphaned(tx: Tx, one: Class) -> bool:
+    """Only the holder of a source may do these, and the source was removed: nobody ever will."""
+    if await tx.rows("SELECT 1 AS one FROM holding WHERE source = :source", source=one.source):
+        return False
+    await tx.rows(
+        "UPDATE task SET abort_by = 'skep: its source was removed' WHERE class = :class AND state = 'WAITING'",
+        **{"class": one.id},
+    )
+    tx.ring(WORK)
+    return True

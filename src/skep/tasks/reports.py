@@ -76,7 +76,8 @@ class Reports:
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         """What the worker should begin, and everything it should be doing."""
         rows = await self._db.read(
-            "SELECT id, attempt, context, name, state, CASE WHEN state = 'SCHEDULED' THEN spec END AS spec FROM task "
+            "SELECT id, attempt, context, name, state, failures, retries, "
+            "CASE WHEN state = 'SCHEDULED' THEN spec END AS spec FROM task "
             "WHERE worker = :worker AND state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING') ORDER BY id",
             worker=member,
         )

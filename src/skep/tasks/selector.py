@@ -55,10 +55,29 @@ _LONGEST = 2000
 _DEEPEST = 50
 
 
+class _Part(msgspec.Struct, frozen=True):
+    """What stands between two `and`s."""
+
+    text: str
+    #: facts it looks at, but for lists, which may be long
+    names: tuple[str, ...]
+    matches: Callable[[Facts], bool]
+
+    def untrue(self, facts: Facts) -> str:
+        known = ", ".join(_told(name, facts) for name in self.names)
+        return f"{self.text} is not true" + (f" ({known})" if known else "")
+
+
 class Selector(msgspec.Struct, frozen=True):
     matches: Callable[[Facts], bool]
     #: what is asked of `holds`: nobody lists a million sources, so these are looked up
     held: frozenset[str] = frozenset()
+    #: all of them have to be true; one part when the selector is a choice
+    parts: tuple[_Part, ...] = ()
+
+    def refusal(self, facts: Facts) -> str:
+        """Which parts are not true, and what is; empty when it matches."""
+        return "; ".join(part.untrue(facts) for part in self.parts if not part.matches(facts))
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -77,19 +96,27 @@ def parse(text: str) -> Selector:
     parser = _Parser(text)
     matches = parser.either()
     parser.end()
-    return Selector(matches, frozenset(parser.held))
+    parts = parser.parts
+    if parser.choice:
+        names = dict.fromkeys(name for part in parts for name in part.names)
+        parts = [_Part(f"({text.strip()})", tuple(names), matches)]
+    return Selector(matches, frozenset(parser.held), tuple(parts))
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
+        self._text = text
         self._tokens = list(_tokens(text))
         self._at = 0
         self._depth = 0
         self.held: set[str] = set()
+        self.parts: list[_Part] = []
+        self.choice = False
 
     def either(self) -> Callable[[Facts], bool]:
         parts = [self._both()]
         while self._word("or"):
+            self.choice = self.choice or self._depth == 0
             parts.append(self._both())
         return parts[0] if len(parts) == 1 else lambda facts: any(part(facts) for part in parts)
 
@@ -99,10 +126,21 @@ class _Parser:
             raise _wrong(token, "here the selector should end, or go on with 'and' or 'or'")
 
     def _both(self) -> Callable[[Facts], bool]:
-        parts = [self._one()]
+        parts = [self._part()]
         while self._word("and"):
-            parts.append(self._one())
+            parts.append(self._part())
         return parts[0] if len(parts) == 1 else lambda facts: all(part(facts) for part in parts)
+
+    def _part(self) -> Callable[[Facts], bool]:
+        first = self._at
+        matches = self._one()
+        if self._depth == 0:
+            tokens = self._tokens[first : self._at]
+            text = self._text[tokens[0].column - 1 : self._tokens[self._at].column - 1].strip()
+            words = dict.fromkeys(str(one.value) for one in tokens if one.kind == "word")
+            names = tuple(word for word in words if FACTS.get(word, "list") != "list")
+            self.parts.append(_Part(text, names, matches))
+        return matches
 
     def _one(self) -> Callable[[Facts], bool]:
         token = self._next()
@@ -162,6 +200,11 @@ class _Parser:
         token = self._next()
         if token.value != op:
             raise _wrong(token, f"'{op}' is wanted")
+
+
+def _told(name: str, facts: Facts) -> str:
+    value = facts.get(name, "unknown")
+    return f"{name} is {value:g}" if isinstance(value, float) else f"{name} is {value}"
 
 
 def _tokens(text: str) -> list[_Token]:

@@ -1,17 +1,19 @@
 """Tasks: where each stands and why, its output, and the wish to end it."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Literal
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
+from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Tx
 from skep.errors import Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
-from skep.model.task import Chunk, Task, TaskView
+from skep.model.task import Chunk, Stream, Task, TaskView
+from skep.tasks import archive
 from skep.tasks.contexts import ask_to_abort
 from skep.tasks.moves import context_channel
 from skep.tasks.states import ENDED
@@ -19,12 +21,12 @@ from skep.tasks.tables import TASK_COLUMNS, moves_of, spec_of, task_of
 
 _CHUNKS = 256
 _NAP = 30.0
-Stream = Literal["stdout", "stderr"]
 
 
 class Tasks:
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: Clock, blobs: Blobs) -> None:
         self._db = db
+        self._blobs = blobs
         self._clock = clock
 
     async def show(self, caller: Caller, id: str) -> TaskView:
@@ -37,6 +39,14 @@ class Tasks:
         return TaskView(
             task, spec_of(rows[0]), moves_of(rows[0]["moves"]), None if result is None else msgspec.json.decode(result)
         )
+
+    async def results(self, context: str) -> dict[str, Any]:
+        """What the tasks of a context answered, by name."""
+        rows = await self._db.read(
+            "SELECT name, result FROM task WHERE context = :id AND result IS NOT NULL ORDER BY id LIMIT 1000",
+            id=context,
+        )
+        return {row["name"]: msgspec.json.decode(row["result"]) for row in rows}
 
     async def cancel(self, caller: Caller, id: str, reason: str = "") -> Task:
         """Answers once it has ended, which is soon: what runs is told to stop, and is no longer waited for."""
@@ -82,26 +92,44 @@ class Tasks:
 
         await self._db.write(work, runtime=True)
 
-    async def output(self, caller: Caller, id: str, *, after: int = -1, attempt: int | None = None) -> list[Chunk]:
-        """Pieces of the newest attempt (or another one) beyond number `after`, oldest first; a bounded number."""
+    async def output(
+        self,
+        caller: Caller,
+        id: str,
+        *,
+        after: int = -1,
+        attempt: int | None = None,
+        stream: Stream | None = None,
+        newest: bool = False,
+    ) -> list[Chunk]:
+        """Pieces of the newest attempt (or another one) beyond number `after`, oldest first. A bounded number: the
+        first of them, or the `newest`."""
         caller.need("read")
         task = await self._task(id)
         rows = await self._db.read(
-            "SELECT * FROM output WHERE task = :task AND attempt = :attempt AND n > :after ORDER BY n LIMIT :limit",
+            "SELECT * FROM output WHERE task = :task AND attempt = :attempt AND n > :after "  # noqa: S608
+            f"AND (:stream = '' OR stream = :stream) ORDER BY n {'DESC' if newest else 'ASC'} LIMIT :limit",
             task=id,
             attempt=task.attempt if attempt is None else attempt,
             after=after,
+            stream=stream or "",
             limit=_CHUNKS,
         )
-        return [
-            Chunk(id, task.context, row["attempt"], row["n"], row["stream"], row["at"], bytes(row["body"]))
-            for row in rows
-        ]
+        if rows:
+            return [
+                Chunk(id, task.context, row["attempt"], row["n"], row["stream"], row["at"], bytes(row["body"]))
+                for row in (reversed(rows) if newest else rows)
+            ]
+        kept = await archive.load(self._db, self._blobs, id, task.attempt if attempt is None else attempt)
+        found = [chunk for chunk in kept if chunk.n > after and stream in (None, chunk.stream)]
+        return found[-_CHUNKS:] if newest else found[:_CHUNKS]
 
-    async def follow(self, caller: Caller, id: str) -> AsyncIterator[Chunk]:
-        """Everything the task writes, until it has ended and all is told. A new attempt begins anew."""
+    async def follow(
+        self, caller: Caller, id: str, *, attempt: int = -1, after: int = -1
+    ) -> AsyncGenerator[Chunk, None]:
+        """Everything the task writes beyond `after` of `attempt`, until it has ended and all is told. A new attempt
+        begins anew."""
         caller.need("read")
-        attempt, after = -1, -1
         async with self._db.listen(context_channel((await self._task(id)).context)) as bell:
             while True:
                 task = await self._task(id)

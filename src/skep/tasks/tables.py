@@ -35,7 +35,7 @@ STEPS = [
         spec BYTEA NOT NULL, result BYTEA, code BIGINT, created_at DOUBLE PRECISION NOT NULL,
         ended_at DOUBLE PRECISION
     );
-    CREATE UNIQUE INDEX task_context ON task (context, name);
+    CREATE INDEX task_context ON task (context, id);
     CREATE INDEX task_new ON task (bucket) WHERE state = 'SUBMITTED';
     CREATE INDEX task_ready ON task (class, not_before, id) WHERE state = 'WAITING' AND needs_left = 0;
     CREATE INDEX task_later ON task (not_before) WHERE state = 'WAITING' AND not_before > 0;
@@ -51,6 +51,9 @@ STEPS = [
         at DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (task, attempt, n)
     );
     CREATE TABLE news (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body BYTEA NOT NULL);
+    CREATE TABLE archive (
+        task TEXT NOT NULL, attempt BIGINT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (task, attempt)
+    );
     CREATE TABLE repair (kind TEXT PRIMARY KEY, n BIGINT NOT NULL);
     CREATE VIEW task_seen AS SELECT task.id, task.context, task.name, task.kind, task.state, task.attempt,
         task.failures, task.worker, task.created_at, task.ended_at, task.not_before, task.code, CASE
@@ -74,7 +77,8 @@ def bucket_of(context: str) -> int:
 def class_of(task: TaskSpec, context: str, together: bool) -> dict[str, Any]:
     """The row of what a placement has to know: tasks that are alike to it share one, however many they are."""
     row: dict[str, Any] = {
-        "kind": task.kind,
+        # not every worker may run every program
+        "kind": task.kind if task.kind != "command" else f"command:{task.argv[0]}",
         "selector": task.selector,
         "source": task.source,
         "holder": int(task.holder),

@@ -11,7 +11,7 @@ from skep.engines.db.base import Row, Tx
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.caller import Caller
 from skep.model.ids import new_id
-from skep.model.topic import Commit, Lag, Lease, Membership, Part, Topic
+from skep.model.topic import Commit, Lag, Lease, Membership, Part, Place, Topic
 from skep.topics.service import OWN, Topics
 from skep.topics.share import fair
 from skep.topics.tables import valid_name
@@ -34,7 +34,7 @@ class Groups:
         if member:
             valid_name(member, "member")
         member = member or new_id("mem", self._topics.clock.now())
-        starts = await self._starts(found, start)
+        starts = await self._topics.places(caller, topic, start)
 
         async def work(tx: Tx) -> Membership:
             places = await self._places(tx, found, group, starts)
@@ -110,7 +110,7 @@ class Groups:
         caller.need("write")
         found = await self._allowed(caller, topic, group)
         chosen = range(found.partitions) if partition is None else [partition]
-        offsets = {n: await self._resolve(await self._topics.part(topic, n), to) for n in chosen}
+        offsets = {n: await self._topics.resolve(await self._topics.part(topic, n), to) for n in chosen}
 
         async def work(tx: Tx) -> None:
             for n, offset in offsets.items():
@@ -154,36 +154,16 @@ class Groups:
             raise BadInput(f"{group!r} is one of Skep's own readers", hint="choose a name without 'skep.'")
         return await self._topics.find(topic)
 
-    async def _starts(self, topic: Topic, start: str) -> dict[int, int]:
-        return {n: await self._resolve(Part(topic.name, n), start) for n in range(topic.partitions)}
-
-    async def _resolve(self, part: Part, to: str) -> int:
-        word, _, value = to.partition(":")
-        first, end = await self._topics.log.bounds(part)
-        match word:
-            case "beginning":
-                return first
-            case "end":
-                return end
-            case "offset" if value.isdecimal():
-                return min(max(int(value), first), end)
-            case "time":
-                try:
-                    return await self._topics.offset_at(part, float(value))
-                except ValueError:
-                    pass
-        raise BadInput(f"{to!r} is no place in a topic", hint="beginning, end, offset:N or time:SECONDS")
-
-    async def _places(self, tx: Tx, topic: Topic, group: str, starts: dict[int, int]) -> list[Row]:
+    async def _places(self, tx: Tx, topic: Topic, group: str, starts: Sequence[Place]) -> list[Row]:
         """The places of a group, made at its first visit and locked, so that two who join at once agree."""
-        for partition, offset in starts.items():
+        for start in starts:
             await tx.rows(
                 "INSERT INTO place (reader, topic, partition, next_offset, generation) "
                 "VALUES (:group, :topic, :partition, :offset, 0) ON CONFLICT (reader, topic, partition) DO NOTHING",
                 group=group,
                 topic=topic.name,
-                partition=partition,
-                offset=offset,
+                partition=start.partition,
+                offset=start.offset,
             )
         return await tx.rows(
             "SELECT * FROM place WHERE reader = :group AND topic = :topic ORDER BY partition FOR UPDATE",

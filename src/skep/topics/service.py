@@ -6,7 +6,7 @@ how far.
 
 import zlib
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 
 from skep.access.audit import note
 from skep.clock import Clock
@@ -15,7 +15,7 @@ from skep.engines.log.base import Log, TxLog
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
 from skep.model.answers import Page
 from skep.model.caller import Caller
-from skep.model.topic import Draft, Message, Part, Post, Posted, Standing, Topic
+from skep.model.topic import Draft, Message, Part, Place, Post, Posted, Standing, Topic
 from skep.topics import relay
 from skep.topics.tables import STEPS, topic_of, valid_name
 
@@ -214,6 +214,29 @@ class Topics:
             raise BadInput(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
         return Part(name, partition)
 
+    async def places(self, caller: Caller, name: str, start: str) -> list[Place]:
+        """Where a reader begins that starts there, in each partition."""
+        caller.need("read")
+        topic = await self.find(name)
+        return [Place(n, await self.resolve(Part(name, n), start)) for n in range(topic.partitions)]
+
+    async def resolve(self, part: Part, to: str) -> int:
+        """`beginning`, `end`, `offset:N` or `time:SECONDS`. An offset below the edge is left as it is: whoever reads
+        there is told."""
+        word, _, value = to.partition(":")
+        first, end = await self.log.bounds(part)
+        match word:
+            case "beginning":
+                return first
+            case "end":
+                return end
+            case "offset" if value.isdecimal():
+                return min(int(value), end)
+            case "time":
+                with suppress(ValueError):
+                    return await self.offset_at(part, float(value))
+        raise BadInput(f"{to!r} is no place in a topic", hint="beginning, end, offset:N or time:SECONDS")
+
     async def offset_at(self, part: Part, at: float) -> int:
         """The first message not older than `at`, by halving: times do not fall along a partition."""
         low, high = await self.log.bounds(part)
@@ -236,12 +259,29 @@ class Topics:
             await relay.put(tx, name, drafts)
 
     async def unread(self, reader: str, name: str, limit: int) -> list[Message]:
+        return await self.log.read(Part(name), await self.place(reader, name), limit)
+
+    async def place(self, reader: str, name: str) -> int:
         rows = await self.db.read(
             "SELECT next_offset FROM place WHERE reader = :reader AND topic = :topic AND partition = 0",
             reader=reader,
             topic=name,
         )
-        return await self.log.read(Part(name), int(rows[0]["next_offset"]) if rows else 0, limit)
+        return int(rows[0]["next_offset"]) if rows else 0
+
+    async def advance(self, tx: Tx, reader: str, name: str, old: int, new: int) -> bool:
+        """Commit a place only where it was left: False when somebody else has gone on from there."""
+        moved = await tx.rows(
+            "INSERT INTO place (reader, topic, partition, next_offset, generation) "
+            "VALUES (:reader, :topic, 0, :new, 0) "
+            "ON CONFLICT (reader, topic, partition) DO UPDATE SET next_offset = excluded.next_offset "
+            "WHERE place.next_offset = :old RETURNING next_offset",
+            reader=reader,
+            topic=name,
+            old=old,
+            new=new,
+        )
+        return bool(moved)
 
     async def commit(self, tx: Tx, reader: str, name: str, next_offset: int) -> None:
         await tx.rows(

@@ -12,8 +12,20 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 
 from skep.errors import SkepError, Unavailable
-from skep.model.search import Delta
-from skep.worker.jobs import LENGTH, Answer, Broke, Counted, Finished, Job, frame, size_of, to_answer
+from skep.worker.jobs import (
+    LENGTH,
+    Answer,
+    Batch,
+    Broke,
+    Counted,
+    Finished,
+    Indexed,
+    Job,
+    Planned,
+    frame,
+    size_of,
+    to_answer,
+)
 
 _IDLE_SECONDS = 10.0
 
@@ -28,7 +40,7 @@ class Builders:
         self._idle: list[tuple[Process, asyncio.TimerHandle]] = []
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def build(self, job: Job, report: Callable[[int, int], None]) -> Delta | None:
+    async def build(self, job: Job | Batch, report: Callable[[int, int], None]) -> Finished | Planned | Indexed:
         """As many at once as the caller asks for, each in a process of its own."""
         child = await self._child()
         try:
@@ -40,7 +52,7 @@ class Builders:
             await _end(child, kill=True)
             raise BuildFailed(answer.reason)
         self._rest(child)
-        return answer.delta
+        return answer
 
     async def close(self) -> None:
         while self._idle:
@@ -73,7 +85,9 @@ class Builders:
         task.add_done_callback(self._ending.discard)
 
 
-async def _ask(child: Process, job: Job, report: Callable[[int, int], None]) -> Finished | Broke:
+async def _ask(
+    child: Process, job: Job | Batch, report: Callable[[int, int], None]
+) -> Finished | Planned | Indexed | Broke:
     assert child.stdin is not None
     try:
         child.stdin.write(frame(job))

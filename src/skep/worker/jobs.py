@@ -11,7 +11,9 @@ _LENGTH = struct.Struct(">I")
 LENGTH = _LENGTH.size
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, tag=True):
+    """Plan an index, and build it at once if it is small."""
+
     source: str
     number: int
     #: the mirror
@@ -19,8 +21,17 @@ class Job(msgspec.Struct, frozen=True):
     base: str | None
     #: larger files are found by name only
     max_file: int
-    #: where shards go; made by the job
+    #: where the plan and the shards go; made by the job
     out: str
+    #: bytes of content one batch should have; a little more is built at once
+    batch_bytes: int
+
+
+class Batch(msgspec.Struct, frozen=True, tag=True):
+    """Build one batch of what was planned in `out`."""
+
+    out: str
+    n: int
 
 
 class Counted(msgspec.Struct, frozen=True, tag=True):
@@ -33,12 +44,23 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     delta: Delta | None
 
 
+class Planned(msgspec.Struct, frozen=True, tag=True):
+    batches: int
+
+
+class Indexed(msgspec.Struct, frozen=True, tag=True):
+    """A batch is built."""
+
+    documents: int
+    bytes: int
+
+
 class Broke(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Answer = Counted | Finished | Broke
-to_job = msgspec.msgpack.Decoder(Job).decode
+Answer = Counted | Finished | Planned | Indexed | Broke
+to_job = msgspec.msgpack.Decoder[Job | Batch](Job | Batch).decode
 to_answer = msgspec.msgpack.Decoder[Answer](Answer).decode
 
 

@@ -11,12 +11,16 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
-from skep.link.messages import PROTOCOL, Beat, BuildIndex, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
-from skep.model.member import Offer
+from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.manager.service import manage
 from skep.model.task import Run, TaskHold
+from skep.runtime.service import Runtime
 from skep.sources.base import Kind
-from skep.worker.doer import Doer
-from skep.worker.indexer import Indexer
+from skep.worker.checking import Checking
+from skep.worker.commanding import Commanding
+from skep.worker.doer import Doer, Doing
+from skep.worker.indexing import Indexing
+from skep.worker.offering import Offering
 from skep.worker.poller import Poller
 from skep.worker.store import Store
 
@@ -51,23 +55,43 @@ class Worker:
         post = _Post(store, self._token)
         link = LinkClient(post, self._link, self._clock)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
-        post.doer = Doer({"noop": _noop}, link.ask, post.offer, lambda run: "", self._clock)
-        post.indexer = Indexer(store, post.poller, self._settings, self._data, self._clock, link.hurry)
+        indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
+        post.indexing = indexing
+        commanding = Commanding(self._settings, self._data / "worker" / "runs", self._clock, link.ask)
+        # nothing that an earlier process of this worker started may be alive when it says hello
+        await commanding.runtime.start()
+        await indexing.start()
+        own: dict[str, Doing] = {"noop": _noop}
+        if self._settings.mirror:
+            own |= {**indexing.kinds, "fsck": Checking(post.poller, self._kinds).fsck}
+        post.offering = Offering(self._settings, self._data, self._clock, own)
+        post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
+        post.commands = commanding.runtime
         store.on_outcome = link.ring
         await post.poller.load()
+        try:
+            await self._loops(store, post, link)
+        finally:
+            await indexing.close()
+            await commanding.runtime.close()
+
+    async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(post.poller.run())
-            group.create_task(post.indexer.run())
             group.create_task(post.doer.run())
             group.create_task(link.run())
+            if self._settings.manager:
+                group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
 
 class _Post:
     """The worker as the link sees it."""
 
     poller: Poller
-    indexer: Indexer
+    indexing: Indexing
     doer: Doer
+    offering: Offering
+    commands: Runtime
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
@@ -79,12 +103,12 @@ class _Post:
             self._store.member,
             self._token,
             self._store.boot,
-            offer=self.offer(),
+            offer=self.offering.offer(),
             running=self.doer.running,
         )
 
-    def offer(self) -> Offer:
-        return Offer(("noop",), {"own": 8})
+    def refusal(self, run: Run) -> str:
+        return self.offering.refusal(run, len(self.commands.running))
 
     def begin(self, runs: Sequence[Run]) -> None:
         self.doer.begin(runs)
@@ -94,7 +118,7 @@ class _Post:
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
-        progress = {**self.poller.progress, **self.indexer.progress}
+        progress = {**self.poller.progress, **self.indexing.progress}
         return Beat(self._status(), load, self.poller.looked(), progress)
 
     async def obey(self, orders: Sequence[Order]) -> None:
@@ -108,20 +132,17 @@ class _Post:
                     await self.poller.hold(held.source)
                 case Release(source):
                     self.poller.drop(source)
-                case BuildIndex():
-                    self.indexer.kick()
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
         return await self._store.outcomes(after, limit)
 
     async def settle(self, acked: Sequence[int], refused: Sequence[Refused]) -> None:
         numbers = [*acked, *(answer.n for answer in refused if answer.n is not None)]
-        await self.indexer.clear(await self._store.settle(numbers))
+        await self._store.settle(numbers)
         self.poller.kick()
-        self.indexer.kick()
 
     def _status(self) -> str:
-        fetching, indexing = self.poller.fetching(), len(self.indexer.progress)
+        fetching, indexing = self.poller.fetching(), len(self.indexing.progress)
         if fetching:
             more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
             return f"fetching {fetching[0]}{more}"

@@ -1,13 +1,12 @@
 """What a worker must not forget: its name, what it holds, what it has told, outcomes nobody has acknowledged yet."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx, Value
-from skep.link.messages import BuildIndex, Built, Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
+from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
 from skep.model.ids import new_id
 from skep.model.source import Held
 from skep.worker import tables
@@ -20,17 +19,6 @@ _encode = msgspec.msgpack.encode
 _held = msgspec.msgpack.Decoder(Held).decode
 _told = msgspec.msgpack.Decoder(dict[str, str]).decode
 _outcome = msgspec.msgpack.Decoder(Outcome).decode
-
-
-class Want(msgspec.Struct, frozen=True):
-    """An index that was ordered; `n` is the order that asked last."""
-
-    source: str
-    n: int
-    epoch: int
-    base: str | None
-    failures: int
-    due: float
 
 
 class Store:
@@ -88,15 +76,12 @@ class Store:
                         await _hold(tx, held)
                     case Release(source):
                         await tx.rows("UPDATE held SET released = 1 WHERE source = :source", source=source)
-                        await tx.rows("DELETE FROM wanted WHERE source = :source", source=source)
                     case FetchNow(source, epoch):
                         await tx.rows(
                             "UPDATE held SET asked = 1 WHERE source = :source AND epoch = :epoch",
                             source=source,
                             epoch=epoch,
                         )
-                    case BuildIndex(source, epoch, base):
-                        await tx.rows(tables.WANT, source=source, n=order.order, epoch=epoch, base=base)
 
         await self._db.write(work)
 
@@ -204,54 +189,6 @@ class Store:
 
         await self._db.write(work, runtime=True)
 
-    # indexes that were ordered
-
-    async def wants(self, now: float, limit: int) -> list[Want]:
-        rows = await self._db.read(
-            "SELECT source, n, epoch, base, failures, due FROM wanted WHERE due <= :now ORDER BY due, n LIMIT :limit",
-            now=now,
-            limit=limit,
-        )
-        return [Want(**row) for row in rows]
-
-    async def built(self, want: Want, body: Built | Failed, *, at: float, next_poll: float, folder: str) -> bool:
-        """The index was built, or never will be. False when nobody wants it any more."""
-        outcome = Outcome(0, want.source, want.epoch, at, next_poll, body)
-
-        async def work(tx: Tx) -> bool:
-            held = await tx.rows(
-                "SELECT source FROM held WHERE source = :source AND epoch = :epoch AND released = 0",
-                source=want.source,
-                epoch=want.epoch,
-            )
-            await tx.rows("DELETE FROM wanted WHERE source = :source AND n = :n", source=want.source, n=want.n)
-            if held:
-                await _post(tx, outcome, folder)
-            return bool(held)
-
-        if not await self._db.write(work):
-            return False
-        self._posted()
-        return True
-
-    async def unwant(self, want: Want) -> None:
-        async def work(tx: Tx) -> None:
-            await tx.rows("DELETE FROM wanted WHERE source = :source AND n = :n", source=want.source, n=want.n)
-
-        await self._db.write(work)
-
-    async def postpone(self, want: Want, due: float, *, failures: int) -> None:
-        async def work(tx: Tx) -> None:
-            await tx.rows(
-                "UPDATE wanted SET failures = :failures, due = :due WHERE source = :source AND n = :n",
-                failures=failures,
-                due=due,
-                source=want.source,
-                n=want.n,
-            )
-
-        await self._db.write(work)
-
     # the outbox
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
@@ -260,22 +197,13 @@ class Store:
         )
         return [msgspec.structs.replace(_outcome(row["body"]), n=row["n"]) for row in rows]
 
-    async def settle(self, numbers: Sequence[int]) -> list[Path]:
-        """These have arrived; returns the folders of deltas that are not needed any more."""
+    async def settle(self, numbers: Sequence[int]) -> None:
+        """These have arrived."""
 
-        async def work(tx: Tx) -> list[Row]:
-            gone: list[Row] = []
-            for n in numbers:
-                gone += await tx.rows("DELETE FROM outbox WHERE n = :n RETURNING folder", n=n)
-            return gone
+        async def work(tx: Tx) -> int:
+            return sum([len(await tx.rows("DELETE FROM outbox WHERE n = :n RETURNING n", n=n)) for n in numbers])
 
-        gone = await self._db.write(work)
-        self._pending -= len(gone)
-        return [Path(row["folder"]) for row in gone if row["folder"]]
-
-    async def folders(self) -> set[str]:
-        rows = await self._db.read("SELECT folder FROM outbox WHERE folder <> ''")
-        return {row["folder"] for row in rows}
+        self._pending -= await self._db.write(work)
 
     def _posted(self) -> None:
         self._pending += 1
@@ -304,10 +232,10 @@ async def _hold(tx: Tx, held: Held) -> None:
     await tx.rows("DELETE FROM look WHERE source = :source", source=held.source)
 
 
-async def _post(tx: Tx, outcome: Outcome, folder: str = "") -> None:
+async def _post(tx: Tx, outcome: Outcome) -> None:
     """Numbered inside the transaction, so that numbers appear in the order of commits and a reader skips none."""
     counted = await tx.rows(tables.COUNT, name="outbox")
-    await tx.rows(tables.OUTBOX, n=counted[0]["value"], folder=folder, body=_encode(outcome))
+    await tx.rows(tables.OUTBOX, n=counted[0]["value"], body=_encode(outcome))
 
 
 def _note(watch: Watch) -> dict[str, Value]:

@@ -13,11 +13,7 @@ STEPS = [
         source TEXT PRIMARY KEY, last_looked DOUBLE PRECISION NOT NULL, last_changed DOUBLE PRECISION NOT NULL,
         next_look DOUBLE PRECISION NOT NULL, failures BIGINT NOT NULL, failure TEXT
     );
-    CREATE TABLE wanted (
-        source TEXT PRIMARY KEY, n BIGINT NOT NULL, epoch BIGINT NOT NULL, base TEXT,
-        failures BIGINT NOT NULL, due DOUBLE PRECISION NOT NULL
-    );
-    CREATE TABLE outbox (n BIGINT PRIMARY KEY, folder TEXT NOT NULL, body BYTEA NOT NULL);
+    CREATE TABLE outbox (n BIGINT PRIMARY KEY, body BYTEA NOT NULL);
     CREATE TABLE host (name TEXT PRIMARY KEY, rests_until DOUBLE PRECISION NOT NULL)
     """
 ]
@@ -48,17 +44,11 @@ TELL = """
     WHERE source = :source AND epoch = :epoch AND released = 0 RETURNING source
 """
 
-OUTBOX = "INSERT INTO outbox (n, folder, body) VALUES (:n, :folder, :body)"
+OUTBOX = "INSERT INTO outbox (n, body) VALUES (:n, :body)"
 
 NOTE = """
     INSERT INTO look (source, last_looked, last_changed, next_look, failures, failure)
     VALUES (:source, :last_looked, :last_changed, :next_look, :failures, :failure)
     ON CONFLICT (source) DO UPDATE SET last_looked = excluded.last_looked, last_changed = excluded.last_changed,
         next_look = excluded.next_look, failures = excluded.failures, failure = excluded.failure
-"""
-
-WANT = """
-    INSERT INTO wanted (source, n, epoch, base, failures, due) VALUES (:source, :n, :epoch, :base, 0, 0)
-    ON CONFLICT (source) DO UPDATE SET n = excluded.n, epoch = excluded.epoch, base = excluded.base,
-        failures = 0, due = 0
 """

@@ -4,6 +4,7 @@ from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound, SkepError, U
 
 OK = 0
 NOTHING_FOUND = 1
+TASK_FAILED = 1
 BAD_INPUT = 2
 NOT_FOUND = 3
 NOT_ALLOWED = 4
@@ -14,9 +15,9 @@ INTERRUPTED = 130
 
 MEANING = {
     OK: "done; a search found something",
-    NOTHING_FOUND: "a search found nothing",
-    BAD_INPUT: "the command line, a setting, a URL or a query is wrong",
-    NOT_FOUND: "no such source, token or topic",
+    NOTHING_FOUND: "a search, or a template in a space, found nothing; what was waited for has failed",
+    BAD_INPUT: "the command line, a setting, a URL, a query or a file of tasks is wrong",
+    NOT_FOUND: "no such source, token, topic, space, context or task",
     NOT_ALLOWED: "a token is needed, or the one given may not do this",
     UNAVAILABLE: "the server cannot be reached, or is too busy",
     FAILED_SOURCE: "`--wait`: the source cannot be fetched at the moment",

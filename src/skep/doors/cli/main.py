@@ -8,7 +8,7 @@ from importlib import import_module
 from skep.doors.cli import exits
 from skep.doors.cli.parser import build, guarded
 from skep.doors.cli.terminal import clean
-from skep.errors import BadQuery, SkepError
+from skep.errors import SkepError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = getattr(import_module(f"skep.doors.cli.{module}"), function)(args)
         sys.stdout.flush()
     except SkepError as error:
-        complain(error, " ".join(getattr(args, "query", ())))
+        complain(error, " ".join(getattr(args, "query", ())) or getattr(args, "selector", ""))
         return exits.code_of(error)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
@@ -31,10 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def complain(error: SkepError, query: str = "") -> None:
+def complain(error: SkepError, text: str = "") -> None:
+    """`text` is what the error's column points into."""
     lines = [f"skep: {error.message}"]
-    if isinstance(error, BadQuery) and error.column and query:
-        lines += [f"  {query}", "  " + " " * (error.column - 1) + "^"]
+    if error.column and text:
+        lines += [f"  {text}", "  " + " " * (error.column - 1) + "^"]
     if error.hint:
         lines.append(f"hint: {error.hint}")
     print("\n".join(clean(line) for line in lines), file=sys.stderr)

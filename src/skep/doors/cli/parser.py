@@ -63,10 +63,15 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("up", help="start Skep on this machine", fill=_fill_up, run="server:up")
     commands.add_parser("source", help="add, list and change what is mirrored", fill=_fill_source)
     commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
-    commands.add_parser("status", help="what the server holds and does", fill=_json, run="admin:status")
+    commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
     commands.add_parser("topic", help="publish and read messages", fill=_fill_topic)
+    commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
+    commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
+    commands.add_parser("task", help="run commands on workers", fill=_fill_task)
+    commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
+    commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
 
@@ -81,7 +86,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _json(parser: Command) -> None:
+def json_option(parser: Command) -> None:
     parser.add_argument("--json", action="store_true", help="for programs: JSON, one object per line")
 
 
@@ -100,7 +105,7 @@ def _fill_up(parser: Command) -> None:
 
 
 def _fill_config(parser: Command) -> None:
-    _json(parser)
+    json_option(parser)
     parser.add_argument("--example", action="store_true", help="print a skep.toml with every default")
     _settings(parser)
 
@@ -112,6 +117,7 @@ def _fill_source(parser: Command) -> None:
     verbs.add_parser("show", help="one source", fill=_fill_show, run="source:show")
     verbs.add_parser("update", help="change URL, labels or visibility", fill=_fill_update, run="source:update")
     verbs.add_parser("fetch", help="look at the upstream now", fill=_fill_fetch, run="source:fetch")
+    verbs.add_parser("reindex", help="build its index anew", fill=_fill_reindex, run="source:reindex")
     verbs.add_parser("remove", help="forget a source and its mirror", fill=_fill_remove, run="source:remove")
 
 
@@ -132,17 +138,17 @@ def _fill_add(parser: Command) -> None:
     _wait(parser)
     _labels(parser, "give it this label; may be repeated")
     parser.add_argument("--private", action="store_true", help="seen only with the scope 'private'")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_list(parser: Command) -> None:
     parser.add_argument("--state", help="only those in this state: new, cloning, current, failing, …")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_show(parser: Command) -> None:
     _ref(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_update(parser: Command) -> None:
@@ -154,13 +160,18 @@ def _fill_update(parser: Command) -> None:
     seen.add_argument(
         "--public", dest="visibility", action="store_const", const="public", help="show it to all readers"
     )
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_fetch(parser: Command) -> None:
     _ref(parser)
     _wait(parser)
-    _json(parser)
+    json_option(parser)
+
+
+def _fill_reindex(parser: Command) -> None:
+    _ref(parser)
+    json_option(parser)
 
 
 def _fill_remove(parser: Command) -> None:
@@ -172,13 +183,13 @@ def _fill_search(parser: Command) -> None:
     parser.add_argument("query", metavar="QUERY", nargs="+", type=query_word, help="words are joined by blanks")
     parser.add_argument("--lines", metavar="N", type=int, default=50, help="matching lines at most (50)")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_token(parser: Command) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     verbs.add_parser("create", help="make a token; it is shown once", fill=_fill_token_create, run="admin:token_create")
-    verbs.add_parser("list", help="all tokens", fill=_json, run="admin:token_list")
+    verbs.add_parser("list", help="all tokens", fill=json_option, run="admin:token_list")
     verbs.add_parser("revoke", help="end a token", fill=_fill_token_revoke, run="admin:token_revoke")
 
 
@@ -187,7 +198,7 @@ def _fill_token_create(parser: Command) -> None:
     scopes = ("read", "write", "private", "admin")
     parser.add_argument("--scope", action="append", required=True, choices=scopes, help="may be repeated")
     parser.add_argument("--expires", metavar="TIME", help="after 90s, 30m, 12h, 30d or 2w; never if not given")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_token_revoke(parser: Command) -> None:
@@ -197,7 +208,7 @@ def _fill_token_revoke(parser: Command) -> None:
 def _fill_topic(parser: Command) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     verbs.add_parser("create", help="make a topic", fill=_fill_topic_create, run="topic:create")
-    verbs.add_parser("list", help="all topics", fill=_json, run="topic:listing")
+    verbs.add_parser("list", help="all topics", fill=json_option, run="topic:listing")
     verbs.add_parser("show", help="partitions and groups of a topic", fill=_fill_topic_show, run="topic:show")
     verbs.add_parser("publish", help="store messages", fill=_fill_topic_publish, run="topic:publish")
     verbs.add_parser("read", help="messages of a topic", fill=_fill_topic_read, run="topic:read")
@@ -219,12 +230,12 @@ def _fill_topic_create(parser: Command) -> None:
     parser.add_argument("--partitions", metavar="N", type=int, default=1, help="how many (1); it stays so")
     parser.add_argument("--retain", metavar="TIME", help="forget what is older than 90s, 30m, 12h, 30d or 2w")
     parser.add_argument("--retain-bytes", metavar="N", type=int, help="keep at most so many in each partition")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_topic_show(parser: Command) -> None:
     _topic(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_topic_publish(parser: Command) -> None:
@@ -233,7 +244,7 @@ def _fill_topic_publish(parser: Command) -> None:
     parser.add_argument("--file", metavar="FILE", help="the message is the content of this file")
     parser.add_argument("--key", default="", help="messages with the same key keep their order")
     parser.add_argument("--partition", metavar="N", type=int, help="this partition, whatever the key")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_topic_read(parser: Command) -> None:
@@ -242,27 +253,57 @@ def _fill_topic_read(parser: Command) -> None:
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="messages at most (100)")
     _partition(parser)
     parser.add_argument("--wait", metavar="TIME", help="at the end, wait so long for something new, such as 30s")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_topic_follow(parser: Command) -> None:
     _topic(parser)
     parser.add_argument("--offset", metavar="N", type=int, help="first message to print; else only new ones")
     _partition(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_topic_trim(parser: Command) -> None:
     _topic(parser)
     parser.add_argument("--before", metavar="N", type=int, required=True, help="the first offset that is kept")
     _partition(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_topic_lag(parser: Command) -> None:
     _topic(parser)
     parser.add_argument("group", metavar="GROUP", nargs="?", help="only this one")
-    _json(parser)
+    json_option(parser)
+
+
+def _fill_space(parser: Command) -> None:
+    from skep.doors.cli.space_words import fill
+
+    fill(parser)
+
+
+def _fill_context(parser: Command) -> None:
+    from skep.doors.cli import parser_tasks
+
+    parser_tasks.fill_context(parser)
+
+
+def _fill_task(parser: Command) -> None:
+    from skep.doors.cli import parser_tasks
+
+    parser_tasks.fill_task(parser)
+
+
+def _fill_worker(parser: Command) -> None:
+    from skep.doors.cli import parser_tasks
+
+    parser_tasks.fill_worker(parser)
+
+
+def _fill_rule(parser: Command) -> None:
+    from skep.doors.cli.rule import fill
+
+    fill(parser)
 
 
 def _fill_completion(parser: Command) -> None:

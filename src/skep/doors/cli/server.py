@@ -6,7 +6,7 @@ from argparse import Namespace
 from importlib import import_module
 
 from skep.config import Settings
-from skep.config_load import FIELDS, Origins, load
+from skep.config_load import FIELDS, Origins, load, load_rules
 from skep.doors.cli.source import absolute
 
 
@@ -21,4 +21,5 @@ def _warn(text: str) -> None:
 
 def up(args: Namespace) -> int:
     settings, _ = settings_of(args)
-    return import_module("skep.roles.up").main(settings, tuple(absolute(url) for url in args.add)) or 0
+    rules = load_rules(os.environ, config=args.config)
+    return import_module("skep.roles.up").main(settings, tuple(absolute(url) for url in args.add), rules) or 0

@@ -112,6 +112,13 @@ def fetch(args: Namespace) -> int:
     return exits.OK
 
 
+def reindex(args: Namespace) -> int:
+    with Client() as client:
+        source = client.sources.reindex(args.ref)
+    _tell(source, "will be indexed anew", args.json)
+    return exits.OK
+
+
 def later_look(source: Source) -> float:
     """For a server whose clock may differ from ours: any look later than the last one it knew has to do."""
     return math.nextafter(source.last_looked or 0.0, math.inf)

@@ -1,34 +1,55 @@
 """The HTTP door put together: API, pages and git behind one guard."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.enums import ScopeType
+from litestar.exceptions import MethodNotAllowedException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 import skep
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.core import Core
-from skep.doors.http import queue, search, sources, system, tokens, topics, topics_groups
+from skep.doors.http import (
+    contexts,
+    places,
+    queue,
+    rules,
+    search,
+    sources,
+    spaces,
+    system,
+    tasks,
+    tokens,
+    topics,
+    topics_groups,
+    workers,
+)
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
 from skep.doors.http.given import provide
 from skep.doors.http.guard import Guard
-from skep.doors.http.publish import PublishDoor, body_limit, is_publish
+from skep.doors.http.publish import PublishDoor, body_limit
+from skep.doors.http.reading import ReadDoor
+from skep.doors.http.topics_wire import is_messages
 from skep.doors.pages import site
 
 API_BODY_LIMIT = 1_000_000
+
+Bare = Callable[[HTTPScope, Receive, Send], Awaitable[None]]
 
 
 def create_app(
     core: Core, settings: Settings, clock: Clock | None = None, closing: asyncio.Event | None = None
 ) -> ASGIApp:
     """`closing`, once set, ends what would otherwise wait and follow on: a server that stops need not wait for it."""
+    closing = closing or asyncio.Event()
     inner = Litestar(
         [_api(), _queue(settings), *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
@@ -37,19 +58,22 @@ def create_app(
         request_max_body_size=API_BODY_LIMIT,
         on_shutdown=[site.close],
         logging_config=None,
-        state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing or asyncio.Event()}),
+        state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing}),
     )
-    return Guard(_fork(inner, GitDoor(core.gather), PublishDoor(core.topics, settings)), core.access, settings)
+    messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
+    return Guard(_fork(inner, GitDoor(core.gather), messages), core.access, settings)
 
 
-def _fork(pages: ASGIApp, git: GitDoor, publish: PublishDoor) -> ASGIApp:
-    """Past Litestar go git, whose paths it would tidy up and whose stream it would hold, and publishing, for speed."""
+def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
+    """Past Litestar go git, whose paths it would tidy up and whose stream it would hold, and messages, for speed."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await pages(scope, receive, send)
-        elif is_publish(scope):
-            await publish(scope, receive, send)
+        elif is_messages(scope):
+            if scope["method"] not in messages:
+                raise MethodNotAllowedException(headers={"allow": ", ".join(messages)})
+            await messages[scope["method"]](scope, receive, send)
         elif scope["path"].startswith("/git/"):
             await git(scope, receive, send)
         else:
@@ -59,7 +83,20 @@ def _fork(pages: ASGIApp, git: GitDoor, publish: PublishDoor) -> ASGIApp:
 
 
 def _api() -> Router:
-    rooms = (sources, search, tokens, topics, topics_groups, system)
+    rooms = (
+        sources,
+        search,
+        tokens,
+        topics,
+        topics_groups,
+        places,
+        spaces,
+        contexts,
+        tasks,
+        workers,
+        rules,
+        system,
+    )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
 
 

@@ -42,7 +42,7 @@ _HEADERS: list[tuple[bytes, bytes]] = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
-_FRESH = (b"cache-control", b"private, no-cache")
+_HEADERS_FRESH = [*_HEADERS, (b"cache-control", b"private, no-cache")]
 #: what the guard looks at
 _FIELDS = {b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie"}
 
@@ -160,10 +160,9 @@ class _Sending:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], *_HEADERS]
-            if not any(name.lower() == b"cache-control" for name, _ in headers):
-                headers.append(_FRESH)
-            message["headers"] = headers
+            headers = list(message["headers"])
+            told = any(name.lower() == b"cache-control" for name, _ in headers)
+            message["headers"] = headers + (_HEADERS if told else _HEADERS_FRESH)
         elif self._bare and message["type"] == "http.response.body":
             message["body"] = b""
         await self._send(message)

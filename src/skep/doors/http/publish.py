@@ -8,14 +8,13 @@ import msgspec
 from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
-from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of
+from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of, respond, topic_in
 from skep.errors import BadInput, TooLarge
 from skep.model.answers import PostedAnswer
 from skep.model.caller import Caller
 from skep.model.topic import Natural, Post
 from skep.topics.service import Topics
 
-_BEFORE, _AFTER = "/api/v1/topics/", "/messages"
 MOST_MESSAGES = 10_000
 
 _Text = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\x00]*\Z")]
@@ -61,11 +60,6 @@ _events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def is_publish(scope: HTTPScope) -> bool:
-    path = scope["path"]
-    return path.endswith(_AFTER) and path.startswith(_BEFORE) and scope["method"] == "POST"
-
-
 def body_limit(settings: Settings) -> int:
     """Room for a batch, and for one message of any size with all its characters escaped."""
     return 16_000_000 + 6 * settings.message_limit
@@ -79,7 +73,6 @@ class PublishDoor:
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["user"]
         caller.need("write")  # before anybody's megabytes are taken in
-        topic = scope["path"][len(_BEFORE) : -len(_AFTER)]
         body = await read_body(receive, self._limit)
         media = _media(scope)
         producer, sequence = "", 0
@@ -93,11 +86,8 @@ class PublishDoor:
             posts = _batch(body)
         else:
             posts = [_plain(scope, media, body)]
-        posted = await self._topics.publish(caller, topic, posts, producer=producer, sequence=sequence)
-        answer = _encode(PostedAnswer(posted))
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
-        await send({"type": "http.response.start", "status": 201, "headers": headers})
-        await send({"type": "http.response.body", "body": answer, "more_body": False})
+        posted = await self._topics.publish(caller, topic_in(scope), posts, producer=producer, sequence=sequence)
+        await respond(send, 201, _encode(PostedAnswer(posted)))
 
 
 def parsed(body: bytes) -> Publication:

@@ -13,13 +13,12 @@ from skep.doors.http.given import Asked, Asker, PageToken, TheCore
 from skep.doors.http.topics_wire import is_json
 from skep.doors.pages.topics import topics_page
 from skep.errors import BadInput, Conflict
-from skep.model.topic import Natural
+from skep.model.topic import NOTHING_LEFT, Natural
 from skep.topics.queue import Nothing
 
 T = TypeVar("T")
 Answer = dict[str, Any]
 _DONE: Answer = {"status": "Success"}
-NOTHING_LEFT = "No messages left to read."
 
 
 class Named(msgspec.Struct):

@@ -5,19 +5,22 @@ from typing import Any
 import msgspec
 
 from skep.doors.http.publish import Publication
+from skep.doors.http.reading import Reading
 from skep.doors.http.topics_wire import EVENT, EVENTS
-from skep.model.answers import ErrorAnswer, PostedAnswer
+from skep.model.answers import ErrorAnswer, Messages, PostedAnswer
 
 _REF = "#/components/schemas/"
+_TOPIC = {"name": "topic", "in": "path", "schema": {"type": "string"}, "required": True}
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def tidy(made: dict[str, Any]) -> dict[str, Any]:
-    """What Litestar made, with its own error shape replaced by ours, and with publishing, of which it knows nothing."""
-    ours = [ErrorAnswer, Publication, PostedAnswer]
+    """What Litestar made, with its own error shape replaced by ours, and with publishing and reading, of which it knows
+    nothing."""
+    ours = [ErrorAnswer, Publication, PostedAnswer, Messages]
     _, shapes = msgspec.json.schema_components(ours, ref_template=_REF + "{name}")
     made["components"]["schemas"] |= shapes
-    made["paths"]["/api/v1/topics/{topic}/messages"]["post"] = _publish()
+    made["paths"]["/api/v1/topics/{topic}/messages"] = {"get": _read(), "post": _publish()}
     answer = {"description": "an error", "content": {"application/json": {"schema": {"$ref": _REF + "ErrorAnswer"}}}}
     for item in made["paths"].values():
         for method in _METHODS:
@@ -38,12 +41,27 @@ def _publish() -> dict[str, Any]:
         "summary": "Publish one message or several; stored when it answers",
         "operationId": "Publish",
         "parameters": [
-            {"name": "topic", "in": "path", "schema": text, "required": True},
+            _TOPIC,
             {"name": "key", "in": "query", "schema": text, "description": "of a message that is not JSON"},
             {"name": "partition", "in": "query", "schema": {"type": "integer", "minimum": 0}},
         ],
         "requestBody": {"content": given | events | plain, "required": True},
         "responses": {"201": {"description": "where they are stored", "content": stored}},
+    }
+
+
+def _read() -> dict[str, Any]:
+    fields = msgspec.json.schema_components([Reading])[1]["Reading"]["properties"]
+    query = [{"name": name, "in": "query", "schema": field} for name, field in fields.items()]
+    found = {"application/json": {"schema": {"$ref": _REF + "Messages"}}}
+    events = {EVENTS: {"schema": {"type": "array", "items": {"description": "CloudEvents 1.0"}}}}
+    return {
+        "tags": ["topics"],
+        "summary": "Read messages from an offset on",
+        "operationId": "Read",
+        "description": f"As CloudEvents with `Accept: {EVENTS}`.",
+        "parameters": [_TOPIC, *query],
+        "responses": {"200": {"description": "what is there", "content": found | events}},
     }
 
 

@@ -72,6 +72,13 @@ async def fetch_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Sourc
     return await core.sources.fetch(caller, id)
 
 
+@post("/sources/{id:str}/reindex", tags=_TAGS, status_code=202, summary="Build its index anew")
+async def reindex_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source:
+    source = await core.sources.show(caller, id)
+    await core.search.reindex(caller, source.id)
+    return source
+
+
 @get("/sources/{id:str}/wait", tags=_TAGS, summary="Wait until the source is searchable or failing")
 async def wait_source(
     core: TheCore,
@@ -109,6 +116,7 @@ HANDLERS = [
     update_source,
     remove_source,
     fetch_source,
+    reindex_source,
     wait_source,
     list_changes,
     show_tree,

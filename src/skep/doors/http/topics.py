@@ -1,32 +1,23 @@
-"""Topics: make them, read them, follow them, trim them. Publishing has a door of its own."""
+"""Topics: make them, follow them, trim them. Publishing and reading have doors of their own."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Response, get, patch, post
+from litestar import get, patch, post
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from litestar.response import Stream
 
 from skep.doors.http import topics_follow
 from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
-from skep.doors.http.topics_wire import EVENTS, event_of, shown
 from skep.errors import BadInput
-from skep.model.answers import Messages, Page, TopicView
-from skep.model.topic import Message, Natural, Standing, Topic
+from skep.model.answers import Page, TopicView
+from skep.model.topic import Natural, Standing, Topic
 
 _TAGS = ["topics"]
 _LARGEST = 1 << 53
-#: an answer ends when it has as many bytes as this, whatever `max` says; so messages are read a few at a time
-_ANSWER = 8_000_000
-_STEP = 64
 
 Offset = Annotated[int, QueryParameter(ge=0, le=_LARGEST, description="the first offset wanted")]
 Partition = Annotated[int, QueryParameter(ge=0, le=_LARGEST, description="which partition of the topic")]
-Most = Annotated[
-    int, QueryParameter(name="max", ge=1, le=1000, description="how many at most; large ones come fewer at a time")
-]
-Wait = Annotated[float, QueryParameter(ge=0, le=60, description="seconds to wait when there is nothing yet")]
 LastSeen = Annotated[str, HeaderParameter(name="Last-Event-ID", description="what a browser sends when it comes back")]
 Kept = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
@@ -88,36 +79,6 @@ async def trim_topic(core: TheCore, caller: Asker, topic: FromPath[str], data: J
     return await core.topics.trim(caller, topic, data.partition, data.before)
 
 
-@get("/topics/{topic:str}/messages", tags=_TAGS, summary="Read messages from an offset on")
-async def read_topic(
-    request: Asked,
-    core: TheCore,
-    caller: Asker,
-    topic: FromPath[str],
-    offset: Offset = 0,
-    partition: Partition = 0,
-    most: Most = 100,
-    wait: Wait = 0.0,
-) -> Response[Messages] | Response[list[dict[str, Any]]]:
-    """As CloudEvents with `Accept: application/cloudevents-batch+json`."""
-    some = core.topics.read(caller, topic, offset, min(most, _STEP), partition=partition, wait=wait)
-    found = more = (await topics_follow.unless(request.app.state.closing, some) or []) if wait else await some
-    size = _size(found)
-    while len(more) == _STEP and len(found) < most and size < _ANSWER:
-        step = min(most - len(found), _STEP)
-        more = await core.topics.read(caller, topic, found[-1].offset + 1, step, partition=partition)
-        found = found + more
-        size += _size(more)
-    if EVENTS in request.headers.get("accept", ""):
-        return Response([event_of(topic, partition, message) for message in found], media_type=EVENTS)
-    first, next = await core.topics.edges(caller, topic, partition)
-    return Response(Messages([shown(message, partition) for message in found], first, next))
-
-
-def _size(messages: Sequence[Message]) -> int:
-    return sum([len(message.body) for message in messages])
-
-
 @get(
     "/topics/{topic:str}/follow",
     tags=_TAGS,
@@ -145,4 +106,4 @@ async def follow_topic(
     )
 
 
-HANDLERS = [create_topic, list_topics, show_topic, edit_topic, trim_topic, read_topic, follow_topic]
+HANDLERS = [create_topic, list_topics, show_topic, edit_topic, trim_topic, follow_topic]

@@ -10,17 +10,35 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from litestar.types import HTTPScope, Send
 
 from skep.errors import BadInput
 from skep.model.answers import TopicMessage
 from skep.model.topic import Message, Post
 
+_BEFORE, _AFTER = "/api/v1/topics/", "/messages"
 EVENT = "application/cloudevents+json"
 EVENTS = "application/cloudevents-batch+json"
 _NEEDED = ("id", "source", "type")
 _decode = msgspec.json.Decoder().decode
 _event = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def is_messages(scope: HTTPScope) -> bool:
+    """Is this the path of a topic's messages? A topic may be called `messages`."""
+    path = scope["path"]
+    return path.endswith(_AFTER) and path.startswith(_BEFORE) and len(path) > len(_BEFORE) + len(_AFTER)
+
+
+def topic_in(scope: HTTPScope) -> str:
+    return scope["path"][len(_BEFORE) : -len(_AFTER)]
+
+
+async def respond(send: Send, status: int, body: bytes, media: str = "application/json") -> None:
+    headers = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def shown(message: Message, partition: int) -> TopicMessage:

@@ -2,7 +2,20 @@
 
 from litestar import Litestar
 
-from skep.doors.pages import docs, files, login, search, sources, static, status, topics
+from skep.doors.pages import (
+    contexts,
+    docs,
+    files,
+    login,
+    rules,
+    search,
+    sources,
+    static,
+    status,
+    tasks,
+    topics,
+    workers,
+)
 
 HANDLERS = [
     *search.HANDLERS,
@@ -10,6 +23,10 @@ HANDLERS = [
     *files.HANDLERS,
     *login.HANDLERS,
     *topics.HANDLERS,
+    *contexts.HANDLERS,
+    *tasks.HANDLERS,
+    *workers.HANDLERS,
+    *rules.HANDLERS,
     *status.HANDLERS,
     *docs.HANDLERS,
     static.static_file,

@@ -7,6 +7,7 @@ partition wait for each other's commits, appends are gathered: many share one tr
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from math import inf
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from skep.engines.db.base import Bell, Database, Row, Tx, Value
 from skep.engines.log.base import Promises, TxLog
 from skep.engines.log.gather import Gather
-from skep.errors import BadInput
+from skep.errors import BadInput, Conflict
 from skep.model.topic import Draft, Message, Part
 
 STEPS = [
@@ -54,10 +55,13 @@ class RowsLog:
     async def append(self, part: Part, drafts: Sequence[Draft]) -> list[int]:
         return await self._gather.append(part, drafts) if drafts else []
 
-    async def append_in(self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float) -> list[int]:
+    async def append_in(
+        self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float, *, repeats: bool = True
+    ) -> list[int]:
+        """Without `repeats`, Conflict when one of the drafts is stored already."""
         number, place, latest = await _locked(tx, part)
         now = max(now, latest)  # clocks differ and step back; along a partition time does not
-        known = await _known(tx, number, sorted({draft.id for draft in drafts} - {""}))
+        known = await _known(tx, number, sorted({draft.id for draft in drafts} - {""})) if repeats else {}
         offsets: list[int] = []
         rows: list[Mapping[str, Value]] = []
         fresh: list[Draft] = []
@@ -145,10 +149,14 @@ class RowsLog:
     async def _store(self, parts: list[tuple[Part, list[Draft]]]) -> list[list[int]]:
         now = await self._db.now()
 
-        async def work(tx: Tx) -> list[list[int]]:
-            return [await self.append_in(tx, part, drafts, now) for part, drafts in parts]
+        async def work(tx: Tx, repeats: bool = False) -> list[list[int]]:
+            return [await self.append_in(tx, part, drafts, now, repeats=repeats) for part, drafts in parts]
 
-        return await self._db.write(work)
+        try:
+            return await self._db.write(work)
+        except Conflict:
+            # looking for repeats each time costs more than beginning again when there is one
+            return await self._db.write(partial(work, repeats=True))
 
 
 class _Trim(msgspec.Struct, frozen=True):

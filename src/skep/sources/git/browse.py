@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from skep.errors import NotFound, TooLarge
+from skep.errors import Damaged, NotFound, TooLarge
 from skep.sources.git.process import SaidTooMuch, environment, run
 from skep.sources.git.read import Entry, entry_of
 
@@ -70,6 +70,28 @@ async def blob(folder: Path, commit: str, path: str, limit: int) -> Blob:
     if content.code:
         raise NotFound(f"the content of '{path}' is missing in the mirror", hint="fetch the source again")
     return Blob(found, size, content.out)
+
+
+async def changed(folder: Path, old: str, new: str, most: int) -> list[bytes] | None:
+    """Paths that differ between two commits (`old` empty: all paths); None: more than `most`, or a commit is gone."""
+    git = ("-C", str(folder))
+    trees = "".join(f"{_id(oid)}^{{tree}}\n" for oid in (old, new) if oid)
+    found = await run(
+        (*git, "cat-file", "--batch-check=%(objecttype)"), environment(), seconds=_SECONDS, input=trees.encode()
+    )
+    if found.code:
+        raise Damaged(f"{folder.name} cannot be read: {found.err[:400].strip()}", hint="fetch the source again")
+    if set(found.out.split(b"\n")[:-1]) != {b"tree"}:
+        return None
+    how = ("diff-tree", "-r", "--no-renames", old, new) if old else ("ls-tree", "-r", "--full-tree", new)
+    try:
+        done = await run((*git, how[0], "-z", "--name-only", *how[1:]), environment(), seconds=_SECONDS)
+    except SaidTooMuch:
+        return None
+    if done.code:
+        raise Damaged(f"{folder.name} cannot be read: {done.err[:400].strip()}", hint="fetch the source again")
+    paths = done.out.split(b"\0")[:-1]
+    return None if len(paths) > most else paths
 
 
 def _id(commit: str) -> str:

@@ -75,6 +75,9 @@ class GitKind:
         except OSError as error:
             return Failure("disk", f"the mirror of {source.url} cannot be used: {error}")
 
+    async def check(self, source: Held) -> Failure | None:
+        return await Mirror(self.folder(source)).check(self._settings.fetch_timeout)
+
     async def remove(self, source: Held) -> None:
         await Mirror(self.folder(source)).remove()
 

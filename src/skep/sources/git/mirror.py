@@ -21,7 +21,7 @@ from skep.sources.base import Report
 from skep.sources.git import refs
 from skep.sources.git.failures import failure_of, is_ref_conflict
 from skep.sources.git.pktline import choose_head, to_bytes
-from skep.sources.git.process import Result, environment, run
+from skep.sources.git.process import Result, TookTooLong, environment, run
 
 _FETCH = (
     *("fetch", "--progress", "--atomic", "--no-tags", "--no-auto-maintenance", "--no-write-fetch-head"),
@@ -134,6 +134,17 @@ class Mirror:
         async with self._locked():
             await asyncio.to_thread(refs.sweep, self.folder)
         return None
+
+    async def check(self, seconds: float) -> Failure | None:
+        args = ["-C", str(self.folder), "fsck", "--full", "--no-dangling", "--no-progress"]
+        try:
+            done = await run(args, environment(), seconds=seconds)
+        except TookTooLong:
+            return Failure("internal", f"the mirror could not be checked within {seconds:g} s")
+        if done.code == 0:
+            return None
+        said = (done.out.decode("utf-8", "backslashreplace") + done.err).strip().splitlines()
+        return Failure("corrupt", f"the mirror is damaged: {'; '.join(said[:3]) or f'git fsck ended with {done.code}'}")
 
     async def remove(self) -> None:
         if not self.folder.exists():

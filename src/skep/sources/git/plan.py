@@ -14,31 +14,28 @@ _FILE = 0o100000
 _TYPE = 0o170000
 
 
-def documents(
-    folder: Path, base: str | None, commit: str, max_file: int, *, budget: int = CONTENT_BUDGET
-) -> tuple[Iterable[Document], list[bytes], int]:
-    """The documents, the paths whose older documents are dead, and how many documents there are.
+def changed(folder: Path, base: str | None, commit: str) -> tuple[list[Entry], list[bytes]]:
+    """The files that become documents, and the paths whose older documents are dead. `base` None: everything.
 
-    Symbolic links and submodules are no documents. Binary and large files have no content: they are found by name.
-    `base` None: everything.
+    Symbolic links and submodules are no documents.
     """
-    gone: list[bytes] = []
     if base is None:
-        files = [entry for entry in list_tree(folder, commit) if _is_file(entry)]
-    else:
-        changed, gone = diff_tree(folder, base, commit)
-        bare = [entry for entry in changed if _is_file(entry)]
-        known = sizes(folder, (entry.oid for entry in bare))
-        files = [entry._replace(size=known.get(entry.oid)) for entry in bare]
-    return _read(folder, files, max_file, budget), gone, len(files)
+        return [entry for entry in list_tree(folder, commit) if _is_file(entry)], []
+    moved, gone = diff_tree(folder, base, commit)
+    bare = [entry for entry in moved if _is_file(entry)]
+    known = sizes(folder, (entry.oid for entry in bare))
+    return [entry._replace(size=known.get(entry.oid)) for entry in bare], gone
 
 
 def _is_file(entry: Entry) -> bool:
     return entry.kind == "blob" and entry.mode & _TYPE == _FILE
 
 
-def _read(folder: Path, files: list[Entry], max_file: int, budget: int) -> Iterator[Document]:
-    """Each git blob is read once, whatever the number of its paths."""
+def documents(
+    folder: Path, files: Iterable[Entry], max_file: int, *, budget: int = CONTENT_BUDGET
+) -> Iterator[Document]:
+    """Binary and large files have no content: they are found by name. Each git blob is read once, whatever the number
+    of its paths."""
     paths: dict[str, list[bytes]] = {}
     for entry in files:
         if entry.size and entry.size <= max_file:

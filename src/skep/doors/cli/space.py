@@ -1,0 +1,113 @@
+"""`skep space …`: put, take and look at tuples. What is printed is JSON, an array for each tuple."""
+
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from skep.client import Client
+from skep.client.spaces import Space
+from skep.doors.cli import exits
+from skep.doors.cli.admin import print_json, span
+from skep.doors.cli.terminal import clean, table, width
+from skep.errors import BadInput, NotFound
+from skep.model.space import Field, Fields, Typed
+
+_INT = re.compile(r"[+-]?[0-9]{1,40}")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?")
+_TYPES = {":str": Typed("str"), ":int": Typed("int"), ":float": Typed("float"), ":bool": Typed("bool")}
+_TYPES[":any"] = Typed("any")
+
+
+def listing(args: Namespace) -> int:
+    with Client() as client:
+        spaces = list(client.spaces.list())
+    if args.json:
+        for space in spaces:
+            print_json(space)
+    else:
+        rows = [(one.name, str(one.size), str(one.taken)) for one in spaces]
+        print(table(("NAME", "TUPLES", "TAKEN"), rows, width(sys.stdout)))
+    return exits.OK
+
+
+def put(args: Namespace) -> int:
+    with Client() as client:
+        seq = client.space(args.space).put(*(field(word) for word in args.fields), id=args.id)
+    print_json({"seq": seq}) if args.json else print(seq)
+    return exits.OK
+
+
+def get(args: Namespace) -> int:
+    """What is printed is acknowledged: a reader that is gone by then has not taken it."""
+    template = [part(word) for word in args.fields]
+    with Client() as client:
+        space = client.space(args.space)
+        if args.all:
+            return _print(space.get_all(*template))
+        try:
+            with space.get(*template, timeout=_seconds(args.wait)) as taken:
+                return _print([taken.fields])
+        except NotFound:
+            return exits.NOTHING_FOUND
+
+
+def query(args: Namespace) -> int:
+    template = [part(word) for word in args.fields]
+    with Client() as client:
+        space = client.space(args.space)
+        return _print(space.query_all(*template) if args.all else _one(space, template, args.wait))
+
+
+def _one(space: Space, template: Sequence[Any], wait: str | None) -> list[Fields]:
+    try:
+        return [space.query(*template, timeout=_seconds(wait))]
+    except NotFound:
+        return []
+
+
+def drop(args: Namespace) -> int:
+    with Client() as client:
+        size = client.spaces.show(args.space).size
+        if not args.yes and sys.stdin.isatty() and sys.stderr.isatty():
+            asked = f"remove the space {clean(args.space)} with {size} tuples? [y/N] "
+            print(asked, end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise BadInput("nothing was removed")
+        client.spaces.drop(args.space)
+    print(f"removed {clean(args.space)}")
+    return exits.OK
+
+
+def _print(found: Iterable[Fields]) -> int:
+    code = exits.NOTHING_FOUND
+    for fields in found:
+        print_json(fields)
+        code = exits.OK
+    sys.stdout.flush()
+    return code
+
+
+def _seconds(wait: str | None) -> float | None:
+    return 0.0 if wait is None else None if wait == "ever" else span(wait)
+
+
+def field(word: str) -> Field:
+    """`true` and `false`, numbers, else text; `str:` before what would otherwise be something else."""
+    if word.startswith("str:"):
+        return word[4:]
+    if word in ("true", "false"):
+        return word == "true"
+    if _INT.fullmatch(word):
+        return int(word)
+    return float(word) if _FLOAT.fullmatch(word) else word
+
+
+def part(word: str) -> Field | Typed:
+    """A field, or `:int` for every value of a type."""
+    if word.startswith(":"):
+        if word not in _TYPES:
+            raise BadInput(f"{word!r} is no type", hint=f"one of {', '.join(_TYPES)}; 'str:{word}' for the text")
+        return _TYPES[word]
+    return field(word)

@@ -1,0 +1,142 @@
+"""`skep task …`: one command on some worker."""
+
+import codecs
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+from itertools import islice
+from typing import TextIO
+
+import msgspec
+
+from skep.client import Client
+from skep.doors.cli import exits
+from skep.doors.cli.admin import print_json, span
+from skep.doors.cli.terminal import ago, clean, table, width
+from skep.errors import BadInput
+from skep.model.answers import OutputChunk
+from skep.model.task import Task, TaskSpec
+
+
+def run(args: Namespace) -> int:
+    with Client() as client:
+        spec = TaskSpec(
+            name=args.name,
+            kind=args.kind,
+            argv=tuple(args.argv),
+            environment=_environment(args.env),
+            selector=args.selector,
+            source=client.sources.show(args.source).id if args.source else "",
+            exclusive=args.exclusive,
+            retries=args.retries,
+            priority=args.priority,
+            timeout=None if args.timeout is None else span(args.timeout),
+        )
+        submitted = client.tasks.submit(spec)
+        if args.follow:
+            print(f"skep: {submitted.task} is submitted", file=sys.stderr)
+            _print(client.tasks.follow(submitted.task), args.json)
+            return _ended(client.tasks.show(submitted.task).task)
+    if args.json:
+        print_json(submitted)
+    else:
+        print(f"{submitted.task}  {submitted.context.id}")
+    return exits.OK
+
+
+def _environment(given: list[str]) -> dict[str, str]:
+    for text in given:
+        if not text.partition("=")[0] or "=" not in text:
+            raise BadInput(f"'{text}' is no variable", hint="NAME=VALUE is wanted")
+    return {name: value for name, _, value in (text.partition("=") for text in given)}
+
+
+def listing(args: Namespace) -> int:
+    with Client() as client:
+        tasks = client.tasks.list(state=args.state, worker=args.worker, limit=max(1, min(args.limit, 1000)))
+        found = list(islice(tasks, args.limit))
+    if args.json:
+        for one in found:
+            print_json(one)
+        return exits.OK
+    now = time.time()
+    rows = [(one.id, one.state, one.name, one.worker, ago(one.created_at, now), one.reason) for one in found]
+    print(table(("ID", "STATE", "NAME", "WORKER", "SUBMITTED", "REASON"), rows, width(sys.stdout)))
+    return exits.OK
+
+
+def show(args: Namespace) -> int:
+    with Client() as client:
+        view = client.tasks.show(args.task)
+    if args.json:
+        print_json(view)
+        return exits.OK
+    task, spec, now = view.task, msgspec.to_builtins(view.spec), time.time()
+    facts = {"context": task.context, "name": task.name, "state": task.state, "reason": task.reason}
+    facts |= {"worker": task.worker, "code": "" if task.code is None else str(task.code)}
+    facts |= {key: _plain(value) for key, value in spec.items() if key != "name"}
+    facts |= {"result": "" if view.result is None else _plain(view.result)}
+    print("\n".join(f"{key:<12}{clean(value)}" for key, value in facts.items() if value))
+    moves = [(one.state, str(one.attempt), one.by, ago(one.at, now), one.reason) for one in view.moves]
+    print()
+    print(table(("STATE", "ATTEMPT", "BY", "WHEN", "REASON"), moves, width(sys.stdout)))
+    return exits.OK
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def cancel(args: Namespace) -> int:
+    with Client() as client:
+        task = client.tasks.cancel(args.task, args.reason)
+    if args.json:
+        print_json(task)
+    else:
+        print(clean(f"{task.id}  {task.state}  {task.name}"))
+    return exits.OK
+
+
+def output(args: Namespace) -> int:
+    if args.follow and args.attempt is not None:
+        raise BadInput("an earlier attempt cannot be followed", hint="leave out --follow or --attempt")
+    with Client() as client:
+        if not args.follow:
+            _print(client.tasks.output(args.task, attempt=args.attempt, stream=args.stream), args.json)
+            return exits.OK
+        _print(client.tasks.follow(args.task, stream=args.stream), args.json)
+        return _ended(client.tasks.show(args.task).task)
+
+
+def _ended(task: Task) -> int:
+    if task.state == "FINISHED":
+        return exits.OK
+    code = "" if task.code is None else f", exit code {task.code}"
+    print(clean(f"skep: {task.id} is {task.state}{code}: {task.reason}"), file=sys.stderr)
+    return exits.TASK_FAILED
+
+
+def _print(chunks: Iterable[OutputChunk], as_json: bool) -> None:
+    """Each stream to its own; bytes as they are into files and pipes, but nothing raw to a terminal."""
+    writers = {"stdout": _Writer(sys.stdout), "stderr": _Writer(sys.stderr)}
+    for chunk in chunks:
+        if as_json:
+            print_json(chunk)
+            sys.stdout.flush()
+        else:
+            writers[chunk.stream].write(chunk.body)
+
+
+class _Writer:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def write(self, body: bytes) -> None:
+        if self._stream.isatty():
+            self._stream.write("\n".join(clean(line) for line in self._decode(body).split("\n")))
+        else:
+            self._stream.flush()
+            self._stream.buffer.write(body)
+        self._stream.flush()

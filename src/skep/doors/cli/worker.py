@@ -1,0 +1,46 @@
+"""`skep worker …`: who does tasks."""
+
+import sys
+import time
+from argparse import Namespace
+
+from skep.client import Client
+from skep.doors.cli import exits
+from skep.doors.cli.admin import print_json
+from skep.doors.cli.terminal import ago, clean, table, width
+
+
+def listing(args: Namespace) -> int:
+    with Client() as client:
+        workers = client.workers.list()
+    if args.json:
+        for one in workers:
+            print_json(one)
+        return exits.OK
+    now = time.time()
+    for one in workers:
+        member, offer = one.member, one.offer
+        print(clean(f"{member.id}  {member.state}, heard {ago(member.last_alive, now)}  {member.status}"))
+        facts = {
+            "kinds": ", ".join(offer.kinds),
+            "at once": ", ".join(f"{slot} {count}" for slot, count in offer.slots.items()),
+            "labels": ", ".join(offer.labels),
+            "tools": ", ".join(offer.tools),
+            "facts": ", ".join(f"{name} {value}" for name, value in offer.facts.items()),
+            "running": ", ".join(f"{task.name} ({task.id})" for task in one.running),
+        }
+        print("\n".join(f"  {key:<9}{clean(value)}" for key, value in facts.items() if value))
+    return exits.OK
+
+
+def select(args: Namespace) -> int:
+    """Exit code 1, as of a search, when no worker matches."""
+    with Client() as client:
+        matches = client.workers.select(args.selector)
+    if args.json:
+        for one in matches:
+            print_json(one)
+    else:
+        rows = [(one.worker, "yes" if one.matches else "no", one.reason) for one in matches]
+        print(table(("WORKER", "MATCHES", "REASON"), rows, width(sys.stdout)))
+    return exits.OK if any(one.matches for one in matches) else exits.NOTHING_FOUND

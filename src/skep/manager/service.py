@@ -1,0 +1,125 @@
+"""A manager takes index requests out of the space `index`, one context for each, and keeps each until it has ended.
+
+It has no database: it speaks only the link. Killed at any moment it loses nothing, because a request comes back when
+its lease is over, and does nothing twice, because a context is made once for its request.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from skep.clock import Clock
+from skep.errors import SkepError
+from skep.link.messages import AnswerBody, AskBody
+from skep.link.peer import Peer
+from skep.model.ids import new_id
+from skep.model.space import Acknowledge, Get, Got, Keep, Taken, Typed
+from skep.model.task import Await, ContextSpec, Ended, Submit, TaskSpec
+
+log = logging.getLogger(__name__)
+
+SPACE = "index"
+_REQUEST = ("request", Typed("str"), Typed("bool"))
+_AT_ONCE = 8
+_LEASE, _KEEP_EVERY = 60.0, 20.0
+_WAIT = 30.0
+_PAUSE = 1.0
+#: tries of the first step; see worker/indexing.py for the others
+_RETRIES, _BACKOFF = 4, 5.0
+
+
+class Manager:
+    def __init__(self, ask: Callable[[AskBody], Awaitable[AnswerBody]], clock: Clock, at_once: int = _AT_ONCE) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._at_once = at_once
+        self._working: dict[int, str] = {}
+        self._last = ""
+
+    @property
+    def status(self) -> str:
+        if self._working:
+            return f"Working on: {', '.join(sorted(self._working.values()))}"
+        return f"idle, last task: {self._last}" if self._last else "idle"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        hands = [asyncio.create_task(self._serve()) for _ in range(self._at_once)]
+        try:
+            await asyncio.gather(*hands)
+        finally:
+            for hand in hands:
+                hand.cancel()
+            await asyncio.gather(*hands, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                ticket = new_id("tkt", self._clock.now())
+                got = await self._ask(Get(SPACE, _REQUEST, ticket, wait=_WAIT, lease=_LEASE))
+                if isinstance(got, Got):
+                    async with self._kept(got.taken):
+                        await self._index(got.taken)
+                    await self._ask(Acknowledge(SPACE, got.taken.seq, ticket))
+            except SkepError as error:
+                log.warning("an index request could not be served: %s", error.message)
+                await asyncio.sleep(_PAUSE)
+
+    async def _index(self, taken: Taken) -> None:
+        source, whole = str(taken.fields[1]), bool(taken.fields[2])
+        self._working[taken.seq] = self._last = f"index {source}"
+        try:
+            made = await self._ask(Submit(context_for(source, whole), f"request:{source}", f"index:{taken.seq}"))
+            while isinstance(made, Ended) and made.state == "RUNNING":
+                made = await self._ask(Await(made.context, _WAIT))
+            if isinstance(made, Ended):
+                log.info("%s: %s", self._working[taken.seq], summary(made))
+        finally:
+            del self._working[taken.seq]
+
+    @asynccontextmanager
+    async def _kept(self, taken: Taken) -> AsyncIterator[None]:
+        keeping = asyncio.create_task(self._keep(taken))
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep(self, taken: Taken) -> None:
+        while True:
+            await asyncio.sleep(_KEEP_EVERY)
+            await self._ask(Keep(SPACE, taken.seq, taken.ticket, lease=_LEASE))
+
+
+def context_for(source: str, whole: bool) -> ContextSpec:
+    """One task at first; for more than a little it adds the others itself."""
+    kind = "index"
+    task = TaskSpec(
+        "plan",
+        kind,
+        arguments={"whole": True} if whole else {},
+        source=source,
+        holder=True,
+        retries=_RETRIES,
+        backoff=_BACKOFF,
+    )
+    return ContextSpec(f"{'reindex' if whole else 'index'} {source}", (task,))
+
+
+def summary(ended: Ended) -> str:
+    """The fold of a context: what its tasks found, in one line."""
+    results = [result for result in ended.results.values() if isinstance(result, dict)]
+    documents = sum(int(result.get("documents", 0)) for name, result in ended.results.items() if name != "publish")
+    commit = next((result["commit"] for result in results if result.get("commit")), "nothing")
+    return f"{ended.state} at {commit}, {documents} document(s)"
+
+
+async def manage(link: str, token: str, clock: Clock, member: str = "") -> None:
+    """A manager with a stream of its own, until cancelled."""
+    peer = Peer(link, token, ("manager",), clock, member=member)
+    manager = Manager(peer.ask, clock)
+    peer.status = lambda: manager.status
+    async with peer.running():
+        await manager.run()

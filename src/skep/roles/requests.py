@@ -1,0 +1,86 @@
+"""What members ask over the link, and which room answers."""
+
+from skep.clock import Clock
+from skep.errors import NotFound
+from skep.fleet.service import Fleet
+from skep.link.messages import AnswerBody, AskBody
+from skep.model.caller import SYSTEM
+from skep.model.search import Adopt, Adopted, Stands, Where
+from skep.model.space import SpaceAsk
+from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
+from skep.search.adoption import Adoption
+from skep.sources.service import Sources
+from skep.spaces import asked
+from skep.spaces.service import Spaces
+from skep.tasks.calls import Calls
+from skep.tasks.contexts import Contexts
+from skep.tasks.reports import Reports
+from skep.tasks.service import Tasks
+
+_LONGEST_WAIT = 60.0
+
+
+class Requests:
+    def __init__(
+        self,
+        clock: Clock,
+        fleet: Fleet,
+        sources: Sources,
+        adoption: Adoption,
+        spaces: Spaces,
+        contexts: Contexts,
+        tasks: Tasks,
+        reports: Reports,
+        calls: Calls,
+        lease: float,
+    ) -> None:
+        self._clock = clock
+        self._fleet = fleet
+        self._sources = sources
+        self._adoption = adoption
+        self._spaces = spaces
+        self._contexts = contexts
+        self._tasks = tasks
+        self._reports = reports
+        self._calls = calls
+        self._lease = lease
+
+    async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
+        match body:
+            case SpaceAsk():
+                return await asked.answer(self._spaces, f"{member}/{boot}", body, again)
+            case Where(source, whole):
+                held = await self._sources.held(source)
+                if held is None:
+                    raise NotFound(f"the source {source} was removed")
+                return Stands(held.epoch, None if whole else self._adoption.base(held.number))
+            case Adopt(fence, delta):
+                done = await self._adoption.adopt(fence, delta, self._clock.now())
+                self._fleet.settled(fence.source)
+                return Adopted(done)
+            case _:
+                return await self._task(member, boot, body)
+
+    async def _task(self, member: str, boot: int, body: TaskRequest) -> AnswerBody:
+        match body:
+            case Reported(reports):
+                stop, begin = await self._reports.report(member, boot, reports)
+                return Renewed(self._lease, tuple(stop), tuple(begin))
+            case Renew(offer, running):
+                await self._fleet.renew(member, offer)
+                _, wanted = await self._reports.runs(member)
+                return Renewed(self._lease, tuple(hold for hold in running if hold not in wanted))
+            case Written(chunks):
+                await self._tasks.write(chunks)
+                return Reply()
+            case Call():
+                return Reply(await self._calls.answer(member, body))
+            case Submit(spec, cause, once):
+                context = await self._contexts.submit(SYSTEM, spec, cause=cause, once=once)
+                return Ended(context.id, context.state)
+            case Extend(id, tasks):
+                return Reply(await self._contexts.extend(SYSTEM, id, tasks))
+            case Await(id, wait):
+                context = await self._contexts.wait(SYSTEM, id, min(wait, _LONGEST_WAIT))
+                ended = context.state != "RUNNING"
+                return Ended(context.id, context.state, await self._tasks.results(context.id) if ended else {})

@@ -1,0 +1,81 @@
+"""The worker's end of the keeper: starts one, tells it what to start and what to end, hears what has ended."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+#: in the environment of the keeper and of all that it starts
+MARK = "SKEP_RUNTIME"
+NOTES = "keeper"
+
+
+class Keeping:
+    """One keeper, from its start to its death."""
+
+    def __init__(self, line: socket.socket, child: asyncio.subprocess.Process) -> None:
+        self._line = line
+        self._child = child
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def start(cls, folder: Path, hear: Callable[[dict[str, Any]], None], gone: Callable[[], None]) -> "Keeping":
+        """`hear` gets every message; `gone` is called once, when the keeper has ended without being asked to."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "skep.runtime.keeper", str(its.fileno()), str(folder / NOTES)),
+                env={**os.environ, MARK: str(folder)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(its.fileno(),),
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        keeping = cls(ours, child)
+        asyncio.get_running_loop().add_reader(ours, keeping._read, hear, gone)
+        return keeping
+
+    def _read(self, hear: Callable[[dict[str, Any]], None], gone: Callable[[], None]) -> None:
+        try:
+            while data := self._line.recv(1 << 16):
+                hear(msgspec.json.decode(data))
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            pass
+        asyncio.get_running_loop().remove_reader(self._line)
+        gone()
+
+    async def tell(self, message: bytes, files: Sequence[int] = ()) -> None:
+        """In the order of the calls. A keeper that is gone hears nothing, and `gone` says so."""
+        async with self._turn:
+            while True:
+                try:
+                    socket.send_fds(self._line, [message], files)
+                except BlockingIOError:
+                    await self._writable()
+                except OSError:
+                    return
+                else:
+                    return
+
+    async def _writable(self) -> None:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_writer(self._line, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(self._line)
+
+    async def close(self) -> None:
+        """Returns when the keeper and all that it kept have ended."""
+        if self._line.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._line)
+            self._line.close()
+        await self._child.wait()

@@ -1,0 +1,232 @@
+"""Rules: which there are. What makes them fire is in `triggers`."""
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound
+from skep.model.answers import Page
+from skep.model.caller import SYSTEM, Caller
+from skep.model.rule import Fired, Occasion, Rule, RuleEdit, RuleSpec
+from skep.model.task import Context
+from skep.model.topic import Part
+from skep.sources.service import Sources
+from skep.tasks.contexts import Contexts
+from skep.tasks.firing import STEPS, fire_by_hand
+from skep.tasks.matching import Matcher, check
+from skep.topics.service import CHANGES, Topics
+
+log = logging.getLogger(__name__)
+
+MOST_RULES = 10_000
+#: rung when rules were made or changed
+CHANGED = "rules"
+_WITH_LAST = (
+    "SELECT rule.*, fired.context, fired.cause, fired.at FROM rule LEFT JOIN fired ON fired.rule = rule.name "
+    "AND fired.cause = (SELECT cause FROM fired AS newest WHERE newest.rule = rule.name ORDER BY at DESC LIMIT 1)"
+)
+_INSERT = (
+    "INSERT INTO rule (name, origin, private, spec, since, since_at, created_at) "
+    "VALUES (:name, :origin, :private, :spec, :since, :now, :now) ON CONFLICT (name) DO NOTHING RETURNING name"
+)
+_UPDATE = (
+    "UPDATE rule SET origin = :origin, private = :private, spec = :spec, since = :since, since_at = :now "
+    "WHERE name = :name"
+)
+
+
+class Active(msgspec.Struct, frozen=True):
+    """A rule as triggers use it."""
+
+    matcher: Matcher
+    #: whoever made it sees private sources
+    private: bool
+    #: changes below this offset were there before it
+    since: int
+    #: minutes up to this were there before it
+    since_at: float
+
+    @property
+    def spec(self) -> RuleSpec:
+        return self.matcher.spec
+
+
+class Rules:
+    def __init__(self, db: Database, clock: Clock, topics: Topics, sources: Sources, contexts: Contexts) -> None:
+        self._db = db
+        self._clock = clock
+        self._topics = topics
+        self._sources = sources
+        self._contexts = contexts
+
+    async def start(self, file: Sequence[RuleSpec] = ()) -> None:
+        """`file` are the rules of `skep.toml`: those there are no longer go, and they win over others of their name."""
+        await self._db.migrate("rules", STEPS)
+        specs = {check(spec).spec.name: spec for spec in file}
+        if len(specs) < len(file):
+            raise BadInput("two rules of skep.toml have the same name", hint=f"there are: {', '.join(sorted(specs))}")
+
+        end = await self._end()
+
+        async def work(tx: Tx) -> None:
+            known = {row["name"]: row for row in await tx.rows("SELECT * FROM rule FOR UPDATE")}
+            for name, row in known.items():
+                if row["origin"] == "file" and name not in specs:
+                    await _remove(tx, name)
+            for name, spec in specs.items():
+                if name not in known:
+                    await self._insert(tx, spec, "file", True, end)
+                    continue
+                if known[name]["origin"] != "file":
+                    log.warning("rule %s of skep.toml takes the place of another", name)
+                await self._update(tx, spec, "file", True, end, known[name])
+
+        await self._db.write(work)
+
+    async def create(self, caller: Caller, spec: RuleSpec) -> Rule:
+        """For what changes from now on."""
+        caller.need("write")
+        check(spec)
+        end = await self._end()
+
+        async def work(tx: Tx) -> None:
+            count = await tx.rows("SELECT count(*) AS n FROM rule")
+            if count[0]["n"] >= MOST_RULES:
+                raise Conflict(f"there are {MOST_RULES:,} rules already", hint="remove some, or let one match more")
+            if not await self._insert(tx, spec, "api", caller.sees("private"), end):
+                raise Conflict(f"there is a rule {spec.name!r} already", hint="change it, or choose another name")
+            await note(tx, self._clock.now(), caller, "rule.create", spec.name)
+
+        await self._db.write(work)
+        return await self._rule(spec.name)
+
+    async def update(self, caller: Caller, name: str, edit: RuleEdit) -> Rule:
+        caller.need("write")
+        end = await self._end()
+        given = {field: value for field, value in msgspec.structs.asdict(edit).items() if value is not None}
+
+        async def work(tx: Tx) -> None:
+            row = await _own(tx, name)
+            spec = msgspec.structs.replace(_matcher(row["spec"]).spec, **given)
+            check(spec)
+            # switching it on or off decides nothing; else it sees what its new author sees
+            private = bool(row["private"]) if given.keys() <= {"enabled"} else caller.sees("private")
+            await self._update(tx, spec, "api", private, end, row)
+            await note(tx, self._clock.now(), caller, "rule.update", name)
+
+        await self._db.write(work)
+        return await self._rule(name)
+
+    async def show(self, caller: Caller, name: str) -> Rule:
+        caller.need("read")
+        return await self._rule(name)
+
+    async def remove(self, caller: Caller, name: str) -> None:
+        """Contexts it has made stay."""
+        caller.need("write")
+
+        async def work(tx: Tx) -> None:
+            await _own(tx, name)
+            await _remove(tx, name)
+            await note(tx, self._clock.now(), caller, "rule.remove", name)
+
+        await self._db.write(work)
+
+    async def fire(self, caller: Caller, name: str, source: str = "") -> Context:
+        """Now, whatever its patterns say: for the newest commit of a source, or as the clock would."""
+        caller.need("write")
+        rule = await self._rule(name)
+        occasion = Occasion()
+        if source:
+            found = await self._sources.show(caller, source)
+            newest = await self._sources.newest(found)
+            if newest is None:
+                raise Conflict(f"{found.name} has no commits yet", hint="wait until it is mirrored")
+            shown = found.name if found.visibility == "public" else ""
+            occasion = Occasion(found.id, shown, f"refs/heads/{found.default_branch}", "", newest)
+        elif not rule.spec.cron:
+            raise BadInput(f"rule {name!r} fires for changes", hint="name a source to fire it for")
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> str:
+            id = await fire_by_hand(tx, rule.spec, occasion, caller, now)
+            await note(tx, now, caller, "rule.fire", f"{name} {id}")
+            return id
+
+        id = await self._db.write(work)
+        return (await self._contexts.show(SYSTEM, id, limit=0)).context
+
+    async def active(self) -> list[Active]:
+        rows = await self._db.read("SELECT * FROM rule ORDER BY name")
+        found = [Active(_matcher(row["spec"]), bool(row["private"]), row["since"], row["since_at"]) for row in rows]
+        return [rule for rule in found if rule.spec.enabled]
+
+    async def _end(self) -> int:
+        return (await self._topics.log.bounds(Part(CHANGES)))[1]
+
+    async def _insert(self, tx: Tx, spec: RuleSpec, origin: str, private: bool, end: int) -> bool:
+        """False: the name is taken."""
+        tx.ring(CHANGED)
+        return bool(await tx.rows(_INSERT, since=end, now=self._clock.now(), **_values(spec, origin, private)))
+
+    async def _update(self, tx: Tx, spec: RuleSpec, origin: str, private: bool, end: int, before: Row) -> None:
+        """A rule switched on, or given other times, begins now."""
+        old = _matcher(before["spec"]).spec
+        same = (old.enabled, old.cron) == (spec.enabled, spec.cron)
+        since, now = (before["since"], before["since_at"]) if same else (end, self._clock.now())
+        await tx.rows(_UPDATE, since=since, now=now, **_values(spec, origin, private))
+        tx.ring(CHANGED)
+
+    async def _rule(self, name: str) -> Rule:
+        rows = await self._db.read(f"{_WITH_LAST} WHERE rule.name = :name", name=name)
+        if not rows:
+            raise _unknown(name)
+        return _rule_of(rows[0])
+
+    async def list(self, caller: Caller, *, page: str = "", limit: int = 100) -> Page[Rule]:
+        caller.need("read")
+        rows = await self._db.read(
+            f"{_WITH_LAST} WHERE rule.name > :page ORDER BY rule.name LIMIT :limit", page=page, limit=limit + 1
+        )
+        items = [_rule_of(row) for row in rows[:limit]]
+        return Page(items, items[-1].spec.name if len(rows) > limit else "")
+
+
+async def _own(tx: Tx, name: str) -> Row:
+    """A rule that may be changed here."""
+    rows = await tx.rows("SELECT * FROM rule WHERE name = :name FOR UPDATE", name=name)
+    if not rows:
+        raise _unknown(name)
+    if rows[0]["origin"] == "file":
+        raise NotAllowed(f"rule {name!r} comes from skep.toml", hint="change it there and start Skep again")
+    return rows[0]
+
+
+async def _remove(tx: Tx, name: str) -> None:
+    await tx.rows("DELETE FROM rule WHERE name = :name", name=name)
+    await tx.rows("DELETE FROM fired WHERE rule = :name", name=name)
+    await tx.rows("DELETE FROM owed WHERE rule = :name", name=name)
+
+
+def _values(spec: RuleSpec, origin: str, private: bool) -> dict[str, Any]:
+    return {"name": spec.name, "origin": origin, "private": int(private), "spec": msgspec.json.encode(spec)}
+
+
+@lru_cache(maxsize=MOST_RULES)
+def _matcher(spec: bytes) -> Matcher:
+    return Matcher(msgspec.json.decode(spec, type=RuleSpec))
+
+
+def _rule_of(row: Row) -> Rule:
+    last = None if row["at"] is None else Fired(row["context"], row["cause"], row["at"])
+    return Rule(_matcher(row["spec"]).spec, row["origin"], row["created_at"], last)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no rule {name[:80]!r}", hint="`skep rule list` shows those there are")

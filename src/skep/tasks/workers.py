@@ -1,0 +1,53 @@
+"""Workers as people who write tasks see them: what each offers and runs, and which of them a selector chooses."""
+
+from skep.engines.db.base import Database
+from skep.fleet.service import Fleet
+from skep.model.answers import WorkerMatch, WorkerView
+from skep.model.caller import Caller
+from skep.tasks.candidates import facts_of
+from skep.tasks.selector import parse
+from skep.tasks.tables import ACTIVE_SQL, TASK_COLUMNS, task_of
+
+#: tasks shown with their worker
+_SHOWN = 100
+
+
+class Workers:
+    def __init__(self, db: Database, fleet: Fleet) -> None:
+        self._db = db
+        self._fleet = fleet
+
+    async def select(self, caller: Caller, selector: str) -> list[WorkerMatch]:
+        """BadInput points at the place where the selector cannot be read."""
+        caller.need("read")
+        wanted = parse(selector)
+        holders = {source: await self._holder(caller, source) for source in wanted.held}
+        matches = []
+        for member, offer in await self._fleet.workers():
+            holds = frozenset(source for source, holder in holders.items() if holder == member.id)
+            reason = wanted.refusal(facts_of(member.id, offer, holds))
+            if member.state != "alive":
+                reason = f"it is {member.state}" + (f"; {reason}" if reason else "")
+            matches.append(WorkerMatch(member.id, not reason, reason))
+        return matches
+
+    async def _holder(self, caller: Caller, source: str) -> str | None:
+        """By id or name; whoever may not see a source does not learn that it is there."""
+        rows = await self._db.read(
+            "SELECT holding.member, source.visibility FROM holding JOIN source ON source.id = holding.source "
+            "WHERE source.id = :source OR source.name = :source",
+            source=source,
+        )
+        return rows[0]["member"] if rows and caller.sees(rows[0]["visibility"]) else None
+
+    async def list(self, caller: Caller) -> list[WorkerView]:
+        caller.need("read")
+        views = []
+        for member, offer in await self._fleet.workers():
+            rows = await self._db.read(
+                f"SELECT {TASK_COLUMNS} FROM task_seen WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id LIMIT :most",  # noqa: S608
+                worker=member.id,
+                most=_SHOWN,
+            )
+            views.append(WorkerView(member, offer, [task_of(row) for row in rows]))
+        return views

@@ -1,0 +1,76 @@
+"""The kind `command`: a program in a child process. Its output is told while it runs, its calls go to its context."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.errors import BadInput
+from skep.link.messages import AnswerBody, AskBody
+from skep.model.run import Command
+from skep.model.task import Call, Chunk, Reply, Run, Stream, TaskHold, Written
+from skep.runtime.api import TaskCall
+from skep.runtime.service import Runtime
+from skep.worker.doer import TaskFailed
+
+log = logging.getLogger(__name__)
+
+Ask = Callable[[AskBody], Awaitable[AnswerBody]]
+
+
+class Commanding:
+    def __init__(self, settings: Settings, folder: Path, clock: Clock, ask: Ask) -> None:
+        self._clock = clock
+        self._ask = ask
+        self.runtime = Runtime(folder, settings, clock, self._called)
+        self._results: dict[TaskHold, Any] = {}
+
+    async def do(self, run: Run) -> Any:
+        hold, spec = (run.task, run.attempt), run.spec
+        command = Command(*hold, run.context, spec.argv, spec.environment, spec.properties, spec.limits)
+        running = asyncio.create_task(self.runtime.run(command, _Teller(run, self._clock, self._ask).tell))
+        try:
+            ended = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await self.runtime.cancel(*hold)  # it is asked to end, and after its grace it is made to
+            await asyncio.wait([running])
+            raise
+        finally:
+            result = self._results.pop(hold, None)
+        if not ended.ok:
+            raise TaskFailed(ended.message, ended.code)
+        return result
+
+    async def _called(self, call: TaskCall) -> Any:
+        match call.verb:
+            case "result.set":
+                if not isinstance(call.body, dict) or "value" not in call.body:
+                    raise BadInput('the body should be {"value": …}')
+                self._results[call.task, call.attempt] = call.body["value"]
+                return {}
+            case "log.add":
+                body = call.body if isinstance(call.body, dict) else {}
+                level = logging.getLevelNamesMapping().get(str(body.get("level", "info")).upper(), logging.INFO)
+                log.log(level, "%s", body.get("text", ""), extra={"task": call.task})
+                return {}
+            case _:
+                reply = await self._ask(Call(call.task, call.attempt, call.verb, call.name, call.body, call.wait))
+                return reply.value if isinstance(reply, Reply) else None
+
+
+class _Teller:
+    """Each piece is with the coordinator before the next is read: a slow link slows the task, and fills no memory."""
+
+    def __init__(self, run: Run, clock: Clock, ask: Ask) -> None:
+        self._run = run
+        self._clock = clock
+        self._ask = ask
+        self._n = 0
+
+    async def tell(self, stream: Stream, body: bytes) -> None:
+        run, n = self._run, self._n
+        self._n += 1
+        await self._ask(Written((Chunk(run.task, run.context, run.attempt, n, stream, self._clock.now(), body),)))

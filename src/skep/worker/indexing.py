@@ -1,0 +1,197 @@
+"""The kinds of task that bring the index of a held source to what its mirror holds.
+
+`index` plans; what is small it builds and publishes itself, for the rest it adds `index.batch` tasks to its own context
+and an `index.publish` that needs them all. A task has finished only when searches see it.
+"""
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.errors import SkepError
+from skep.link.messages import AnswerBody, AskBody, Failed
+from skep.model.ids import new_id
+from skep.model.search import Adopt, Adopted, Delta, Fence, Stands, Where
+from skep.model.source import Failure, Progress
+from skep.model.task import Extend, Need, Reply, Run, TaskSpec
+from skep.sources.git.mirror import folder_of
+from skep.worker.builders import Builders
+from skep.worker.doer import Doing, TaskFailed
+from skep.worker.jobs import Batch, Finished, Indexed, Job, Planned
+from skep.worker.planning import fold
+from skep.worker.poller import Poller
+from skep.worker.store import Store
+from skep.worker.watch import Watch
+
+log = logging.getLogger(__name__)
+
+#: plans whose tasks never came back are removed after so long
+_PLAN_SECONDS = 86_400.0
+#: tries of each step; the engine makes them
+RETRIES, BACKOFF = 4, 5.0
+
+
+class Indexing:
+    def __init__(
+        self,
+        store: Store,
+        poller: Poller,
+        settings: Settings,
+        data: Path,
+        clock: Clock,
+        ask: Callable[[AskBody], Awaitable[AnswerBody]],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._poller = poller
+        self._settings = settings
+        self._data = data
+        self._deltas = data / "worker" / "deltas"
+        self._clock = clock
+        self._ask = ask
+        self._on_progress = on_progress
+        self._builders = Builders()
+        #: one index of a source at a time, or the second would begin where the first began
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._counts: dict[str, dict[str, tuple[int, int]]] = {}
+
+    @property
+    def kinds(self) -> dict[str, Doing]:
+        steps = {"index": self._index, "index.batch": self._batch, "index.publish": self._publish}
+        return {kind: self._careful(step) for kind, step in steps.items()}
+
+    @property
+    def progress(self) -> dict[str, Progress]:
+        return {
+            source: Progress(
+                "index", sum(done for done, _ in parts.values()), sum(total for _, total in parts.values())
+            )
+            for source, parts in self._counts.items()
+        }
+
+    async def start(self) -> None:
+        """Remove what a killed process left: its tasks are done again, from the plan or from the beginning."""
+        self._deltas.mkdir(parents=True, exist_ok=True)
+        old = time.time() - _PLAN_SECONDS
+        for folder in self._deltas.iterdir():
+            if not (folder / "plan").exists() or folder.stat().st_mtime < old:
+                await self._remove(folder)
+
+    async def close(self) -> None:
+        await self._builders.close()
+
+    def _careful(self, step: Callable[[Run, Watch], Awaitable[Any]]) -> Doing:
+        async def do(run: Run) -> Any:
+            watch = self._poller.find(run.spec.source)
+            if watch is None or not watch.last_looked:
+                raise TaskFailed(f"{run.spec.source} is not mirrored here yet")
+            try:
+                return await step(run, watch)
+            except SkepError as error:
+                if run.last:
+                    await self._give_up(watch, error.message)
+                raise
+            finally:
+                self._counts.get(watch.source, {}).pop(run.task, None)
+                if not self._counts.get(watch.source):
+                    self._counts.pop(watch.source, None)
+                self._on_progress()
+
+        return do
+
+    async def _index(self, run: Run, watch: Watch) -> dict[str, Any]:
+        """The upstream was as `fetched_at` says before the mirror is read, so the index is at least that fresh."""
+        async with self._turns.setdefault(watch.source, asyncio.Lock()):
+            stands = await self._ask(Where(watch.source, bool(run.spec.arguments.get("whole"))))
+            if not isinstance(stands, Stands):
+                raise TaskFailed(f"{watch.source} is no longer wanted")
+            fence = Fence(watch.source, stands.epoch, watch.last_looked)
+            out = self._deltas / new_id("dlt", self._clock.now())
+            job = Job(
+                watch.source,
+                watch.held.number,
+                str(folder_of(self._data, watch.source)),
+                stands.base,
+                self._settings.index_max_file,
+                str(out),
+                self._settings.index_batch,
+            )
+            planned = False
+            try:
+                answer = await self._builders.build(job, self._report(run))
+                if isinstance(answer, Planned):
+                    planned = await self._fan_out(run, out, answer.batches, fence)
+                    return {"batches": answer.batches}
+                delta = answer.delta if isinstance(answer, Finished) else None
+                return await self._adopt(fence, delta)
+            finally:
+                if not planned:
+                    await self._remove(out)
+
+    async def _fan_out(self, run: Run, out: Path, batches: int, fence: Fence) -> bool:
+        """False: an earlier try of this task has done so already."""
+        common = TaskSpec(source=run.spec.source, holder=True, retries=RETRIES, backoff=BACKOFF)
+        where = {"plan": out.name}
+        tasks = [
+            replace(common, name=f"batch-{n}", kind="index.batch", arguments={**where, "batch": n})
+            for n in range(batches)
+        ]
+        publish = replace(
+            common,
+            name="publish",
+            kind="index.publish",
+            arguments={**where, "epoch": fence.epoch, "fetched_at": fence.fetched_at},
+            needs=tuple(Need(task.name) for task in tasks),
+        )
+        answer = await self._ask(Extend(run.context, (*tasks, publish)))
+        return isinstance(answer, Reply) and bool(answer.value)
+
+    async def _batch(self, run: Run, watch: Watch) -> dict[str, Any]:
+        batch = Batch(str(self._plan(run)), int(run.spec.arguments["batch"]))
+        answer = await self._builders.build(batch, self._report(run))
+        assert isinstance(answer, Indexed)
+        return {"documents": answer.documents, "bytes": answer.bytes}
+
+    async def _publish(self, run: Run, watch: Watch) -> dict[str, Any]:
+        out, given = self._plan(run), run.spec.arguments
+        delta = await asyncio.to_thread(fold, out)
+        fence = Fence(watch.source, int(given["epoch"]), float(given["fetched_at"]))
+        told = await self._adopt(fence, delta)
+        await self._remove(out)
+        return told
+
+    async def _adopt(self, fence: Fence, delta: Delta | None) -> dict[str, Any]:
+        answer = await self._ask(Adopt(fence, delta))
+        if not isinstance(answer, Adopted) or not answer.done:
+            raise TaskFailed("the index has moved on meanwhile")
+        if delta is None:
+            return {"commit": None}
+        shards = delta.shards
+        return {"commit": delta.commit, "documents": sum(s.documents for s in shards), "gone": len(delta.gone)}
+
+    async def _give_up(self, watch: Watch, reason: str) -> None:
+        """The source is failing; the next good look tells that it is current again."""
+        failure = Failure("internal", f"its index cannot be built: {reason}")
+        watch.failure, watch.failures = failure.kind, max(1, watch.failures)
+        await self._store.tell(watch, Failed(failure, watch.failures), at=self._clock.now())
+
+    def _plan(self, run: Run) -> Path:
+        return self._deltas / Path(str(run.spec.arguments["plan"])).name
+
+    def _report(self, run: Run) -> Callable[[int, int], None]:
+        def report(done: int, total: int) -> None:
+            self._counts.setdefault(run.spec.source, {})[run.task] = (done, total)
+            self._on_progress()
+
+        return report
+
+    async def _remove(self, folder: Path) -> None:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

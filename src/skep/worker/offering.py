@@ -1,0 +1,76 @@
+"""What a worker offers to tasks: the kinds it does, its places for them, and what its machine is like."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.model.member import Offer
+from skep.model.run import Sample
+from skep.model.task import Run
+from skep.runtime.commands import allowed, full
+from skep.runtime.facts import Machine
+
+#: less cannot come between two tasks that are asked for at once
+_LEAST_OWN_SLOTS = 2
+
+
+class Offering:
+    def __init__(self, settings: Settings, folder: Path, clock: Clock, kinds: Iterable[str]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._machine = Machine(folder, settings, clock)
+        self._facts = self._machine.facts()
+        self._sample = self._machine.sample()
+        self._kinds = (*kinds, *(_programs(settings) if settings.run_tasks else ()))
+
+    def offer(self) -> Offer:
+        facts, sample = self._facts, self.sample()
+        cores = os.cpu_count() or 1
+        return Offer(
+            kinds=self._kinds,
+            slots={
+                "own": max(_LEAST_OWN_SLOTS, self._settings.index_processes or cores),
+                "command": self._settings.task_slots or max(2, cores),
+            },
+            labels=self._settings.labels,
+            tools=tuple(sorted(facts.tools)),
+            facts={
+                "os": facts.os,
+                "kernel": facts.kernel,
+                "arch": facts.arch,
+                "python": facts.python,
+                "cpu": float(facts.cpus),
+                "memory": float(facts.memory),
+                "disk": float(facts.disk_total),
+                "disk_free": float(sample.disk_free),
+                "memory_used": float(sample.memory_used),
+                "load": sample.load[0],
+                "cpu_percent": round(sample.cpu_percent, 1),
+                "network_in": float(sample.network_in),
+                "network_out": float(sample.network_out),
+                "processes": float(sample.processes),
+                "sampled_at": sample.at,
+                **{f"limit.{name}": how for name, how in facts.limits.items()},
+            },
+            mirror=self._settings.mirror,
+        )
+
+    def sample(self) -> Sample:
+        if self._clock.now() - self._sample.at >= self._settings.sample_every:
+            self._sample = self._machine.sample()
+        return self._sample
+
+    def refusal(self, run: Run, running: int) -> str:
+        """Why a command is not run here and now; the dispatcher may know less than this machine does."""
+        if run.spec.kind != "command":
+            return ""
+        return allowed(run.spec.argv, self._settings) or full(self._settings, running, self.sample())
+
+
+def _programs(settings: Settings) -> list[str]:
+    """`command`: any program; else `command:NAME` for each that may run."""
+    if "*" in settings.task_commands:
+        return ["command"]
+    return [f"command:{name}" for name in settings.task_commands]

@@ -1,0 +1,119 @@
+"""An index in steps: plan on the holder, build batches, fold them into one delta. Small ones take all steps at once.
+
+A plan is a folder: what is to be done in `plan`, the files of each batch in `batch-N`, and what became of it in
+`shards-N`, each written aside and renamed. So a step that is done twice, or by a later process, does no harm.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from skep.engines.index.trigram.build import TrigramBuilder
+from skep.errors import Damaged
+from skep.model.search import Delta, ShardInfo
+from skep.sources.git.plan import CONTENT_BUDGET, changed, documents
+from skep.sources.git.process import environment
+from skep.sources.git.read import Entry
+from skep.worker.jobs import Batch, Finished, Indexed, Job, Planned
+
+_MOST_BATCHES = 64
+Report = Callable[[int, int], None]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    job: Job
+    branch: str
+    base: str | None
+    commit: str
+    gone: tuple[bytes, ...]
+    batches: int
+
+
+def plan(job: Job, report: Report) -> Finished | Planned:
+    """From `base` to what HEAD of the mirror stands at; from nothing when the mirror does not know `base` any more."""
+    mirror, out = Path(job.folder), Path(job.out)
+    commit = _commit(mirror, "HEAD")
+    if commit is None:
+        return Finished(None)
+    base = _commit(mirror, job.base) if job.base else None
+    files, gone = changed(mirror, base, commit)
+    batches = split(files, job.batch_bytes, job.max_file)
+    made = Plan(job, _branch(mirror), base, commit, tuple(gone), len(batches))
+    out.mkdir(parents=True, exist_ok=True)
+    for n, batch in enumerate(batches):
+        _write(out / f"batch-{n}", batch)
+    _write(out / "plan", made)
+    if len(batches) > 1:
+        return Planned(len(batches))
+    build(Batch(job.out, 0), report)
+    return Finished(fold(out))
+
+
+def split(files: Sequence[Entry], batch_bytes: int, max_file: int) -> list[list[Entry]]:
+    """Pure: files in their order, divided so that each batch has about as much content. At least one batch."""
+    sizes = [entry.size if entry.size and entry.size <= max_file else 0 for entry in files]
+    total = sum(sizes)
+    count = max(1, min(_MOST_BATCHES, round(total / batch_bytes)))
+    batches: list[list[Entry]] = [[] for _ in range(count)]
+    seen = 0
+    for entry, size in zip(files, sizes, strict=True):
+        batches[min(count - 1, seen * count // max(1, total))].append(entry)
+        seen += size
+    return batches
+
+
+def build(batch: Batch, report: Report) -> Indexed:
+    out = Path(batch.out)
+    made = read_plan(out)
+    files = msgspec.msgpack.decode(_read(out / f"batch-{batch.n}"), type=list[Entry])
+    folder = out / f"built-{batch.n}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a try that was ended
+    report(0, len(files))
+    budget = CONTENT_BUDGET // made.batches
+    found = documents(Path(made.job.folder), files, made.job.max_file, budget=budget)
+    shards = TrigramBuilder().build(made.job.number, found, folder, lambda done: report(done, len(files)))
+    _write(out / f"shards-{batch.n}", shards)
+    return Indexed(sum(shard.documents for shard in shards), sum(shard.bytes for shard in shards))
+
+
+def fold(out: Path) -> Delta:
+    """All batches are built: what they make together."""
+    made = read_plan(out)
+    shards: list[ShardInfo] = []
+    for n in range(made.batches):
+        shards += msgspec.msgpack.decode(_read(out / f"shards-{n}"), type=list[ShardInfo])
+    job = made.job
+    return Delta(job.source, job.number, made.branch, made.base, made.commit, tuple(shards), made.gone)
+
+
+def read_plan(out: Path) -> Plan:
+    return msgspec.msgpack.decode(_read(out / "plan"), type=Plan)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise Damaged(f"{path} is gone", hint="the index has to be planned anew") from None
+
+
+def _write(path: Path, value: object) -> None:
+    aside = path.with_name(path.name + ".new")
+    aside.write_bytes(msgspec.msgpack.encode(value))
+    aside.replace(path)
+
+
+def _commit(folder: Path, name: str) -> str | None:
+    return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") or None
+
+
+def _branch(folder: Path) -> str:
+    return _git(folder, "symbolic-ref", "--quiet", "--short", "HEAD")
+
+
+def _git(folder: Path, *args: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *args], env=environment(), capture_output=True, check=False)
+    return done.stdout.decode("utf-8", "backslashreplace").strip() if done.returncode == 0 else ""

@@ -1,0 +1,167 @@
+"""Index requests, managers and a real worker: killed managers lose nothing and do nothing twice."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.model.caller import SYSTEM
+from skep.model.task import TaskSpec
+from skep.roles.child import Start
+from skep.sources.git.kind import GitKind
+from skep.testing.forge import Forge
+from skep.worker.service import Worker
+from tests.tasks.house import TOKEN, Engine, coordinator
+
+SETTINGS = Settings(
+    allow_networks=("127.0.0.0/8",), poll_min=0.2, poll_max=0.5, beat_every=0.5, manager=False, index_batch=20_000
+)
+
+
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
+    with Forge(tmp_path_factory.mktemp("forge")) as running:
+        yield running
+
+
+@asynccontextmanager
+async def working(engine: Engine, data: Path, **settings: bool) -> AsyncIterator[None]:
+    chosen = msgspec.structs.replace(SETTINGS, data=str(data), **settings)
+    clock = SystemClock()
+    worker = Worker(chosen, data, engine.link, TOKEN, clock, {"git": GitKind(chosen, data, clock)})
+    running = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class Manager:
+    def __init__(self, engine: Engine) -> None:
+        self.process = subprocess.Popen([sys.executable, "-m", "skep.roles.manager"], stdin=subprocess.PIPE)
+        assert self.process.stdin is not None
+        start = Start(msgspec.structs.replace(SETTINGS, log_level="error"), engine.link, TOKEN)
+        self.process.stdin.write(msgspec.json.encode(start) + b"\n")
+        self.process.stdin.flush()
+
+    def end(self, number: int) -> None:
+        self.process.send_signal(number)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+async def searchable(engine: Engine, urls: list[str], commits: list[str]) -> None:
+    for url, commit in zip(urls, commits, strict=True):
+        async with asyncio.timeout(60):
+            while (await engine.core.sources.show(SYSTEM, url)).indexed_commit != commit:
+                await engine.core.sources.wait(SYSTEM, url, timeout=0.2)
+
+
+async def test_killed_managers_lose_no_request_and_make_no_context_twice(tmp_path: Path, forge: Forge) -> None:
+    chance = random.Random(5)
+    repos = [forge.create(f"managed/{n}", {f"{f}.txt": b"%d\n" % f * 3000 for f in range(12)}) for n in range(3)]
+    urls = [forge.url(f"managed/{n}") for n in range(3)]
+    async with (
+        coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
+        working(engine, tmp_path / "worker"),
+    ):
+        for url in urls:
+            await engine.core.sources.add(SYSTEM, url)
+        managers = [Manager(engine), Manager(engine)]
+        try:
+            for turn in range(4):
+                commits = [repo.commit({f"{turn}.txt": b"turn %d\n" % turn}) for repo in repos]
+                await asyncio.sleep(chance.random() * 1.5)  # the moment of the kill is the test's input
+                await asyncio.to_thread(managers.pop(0).end, signal.SIGKILL)
+                managers.append(Manager(engine))
+            await searchable(engine, urls, commits)
+            await _no_request_is_left(engine)
+        finally:
+            for manager in managers:
+                await asyncio.to_thread(manager.end, signal.SIGTERM)
+        contexts = (await engine.core.contexts.list(SYSTEM, cause="request:", limit=1000)).items
+        # what was asked for: three first indexes, and at most one for each commit
+        assert 3 <= len(contexts) <= 3 + 4 * 3
+        for context in contexts:
+            assert (await engine.ended(context)).state == "FINISHED", await engine.tasks(context)
+
+
+async def _no_request_is_left(engine: Engine) -> None:
+    """Neither waiting nor taken: the initial marking."""
+    async with asyncio.timeout(90):
+        while any(one.size for one in (await engine.core.spaces.list(SYSTEM)).items if one.name == "index"):
+            await asyncio.sleep(0.1)
+
+
+async def test_a_large_source_is_one_context_of_batches_and_a_small_change_one_task(
+    tmp_path: Path, forge: Forge
+) -> None:
+    repo = forge.create("sized", {f"{n}.txt": b"%d\n" % n * 5000 for n in range(10)})
+    url = forge.url("sized")
+    async with (
+        coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
+        working(engine, tmp_path / "worker", manager=True),
+    ):
+        await engine.core.sources.add(SYSTEM, url)
+        await searchable(engine, [url], [repo.refs()["refs/heads/main"]])
+        await searchable(engine, [url], [repo.commit({"new.txt": b"new\n"})])
+        id = (await engine.core.sources.show(SYSTEM, url)).id
+        small, large = (await engine.core.contexts.list(SYSTEM, cause=f"request:{id}")).items
+        for context in (small, large):
+            await engine.ended(context)
+        assert list(await engine.tasks(small)) == ["plan"]
+        names = list(await engine.tasks(large))
+        assert names[0] == "plan"
+        assert names[-1] == "publish"
+        assert len(names) > 5
+
+
+async def test_reindex_builds_everything_anew_and_fsck_reads_the_mirror(tmp_path: Path, forge: Forge) -> None:
+    repo = forge.create("checked", {"a.txt": b"alpha\n"})
+    url = forge.url("checked")
+    async with (
+        coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
+        working(engine, tmp_path / "worker", manager=True),
+    ):
+        source = (await engine.core.sources.add(SYSTEM, url)).source
+        await searchable(engine, [url], [repo.refs()["refs/heads/main"]])
+        await engine.core.search.reindex(SYSTEM, source.id)
+        while len(contexts := (await engine.core.contexts.list(SYSTEM, cause="request:")).items) < 2:
+            await asyncio.sleep(0.05)
+        assert contexts[0].name == f"reindex {source.id}"
+        await engine.ended(contexts[0])
+        checked = await engine.ended(await engine.submit(_fsck(source.id)))
+        assert checked.state == "FINISHED"
+        (pack,) = (tmp_path / "worker" / "mirrors").glob("*/*/*.git/objects/pack/*.pack")
+        pack.chmod(0o600)
+        pack.write_bytes(pack.read_bytes()[:-30] + b"x" * 30)
+        checked = await engine.ended(await engine.submit(_fsck(source.id)))
+        assert checked.state == "FAILED"
+        (task,) = (await engine.tasks(checked)).values()
+        assert "the mirror is damaged" in task.reason
+
+
+def _fsck(source: str) -> TaskSpec:
+    return TaskSpec("check", "fsck", source=source)
+
+
+async def test_what_only_the_holder_may_do_ends_when_its_source_is_removed(tmp_path: Path, forge: Forge) -> None:
+    forge.create("gone", {"a.txt": b"alpha\n"})
+    async with coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine:
+        source = (await engine.core.sources.add(SYSTEM, forge.url("gone"))).source
+        context = await engine.submit(_fsck(source.id))
+        await engine.core.sources.remove(SYSTEM, source.id)
+        assert (await engine.ended(context)).state == "FAILED"
+        (task,) = (await engine.tasks(context)).values()
+        assert (task.state, "its source was removed" in task.reason) == ("ABORTED", True)
