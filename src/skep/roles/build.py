@@ -34,7 +34,7 @@ from skep.tasks import archive, news
 from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
-from skep.tasks.owners import Owners
+from skep.tasks.owners import BEAT_SECONDS, Owners
 from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
 from skep.tasks.rules import Rules
@@ -83,7 +83,10 @@ async def open_rooms(
         search = Search(db, clock, searcher)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
-        lease, owners = settings.task_lease, Owners(db, new_id("crd", clock.now()))
+        lease, owners = (
+            settings.task_lease,
+            Owners(db, new_id("crd", clock.now()), min(BEAT_SECONDS, settings.beat_every)),
+        )
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
