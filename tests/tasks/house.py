@@ -62,7 +62,8 @@ class Engine:
     async def cut(self, worker: "Hand") -> None:
         """Its stream ends and none comes again before `mend`; what it runs goes on."""
         worker.client._target = "unix:/nowhere"
-        await self.server._sessions[worker.member].end(Refused(None, "stopping", "cut"))
+        if session := self.server._sessions.get(worker.member):
+            await session.end(Refused(None, "stopping", "cut"))
 
     def mend(self, worker: "Hand") -> None:
         worker.client._target = self.link

@@ -1,13 +1,14 @@
 """What goes wrong around tasks: workers that vanish, lie or come back, a coordinator that starts again, odd rows."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from skep.model.caller import SYSTEM
-from skep.model.task import Renewed, Report, Reported
+from skep.model.task import Renewed, Report, Reported, Run
 from skep.tasks.states import ACTIVE
 from tests.tasks.house import Effects, Engine, Hand, MovableClock, command, coordinator, hand
 
@@ -79,6 +80,23 @@ async def test_what_was_aborted_meanwhile_is_stopped_when_the_worker_is_back(eng
         while effects.begun("end") != ["a"]:
             await asyncio.sleep(0.01)
     assert (await engine.tasks(context))["a"].state == "ABORTED"
+
+
+async def test_what_is_stopped_before_its_first_step_is_given_back(engine: Engine) -> None:
+    async with hand(engine) as worker:
+        begin, stop = worker.doer.begin, worker.doer.stop
+
+        def at_once(runs: Sequence[Run]) -> None:
+            begin(runs)
+            worker.doer.begin = begin  # type: ignore[method-assign]
+            stop([(run.task, run.attempt) for run in runs])
+
+        worker.doer.begin = at_once  # type: ignore[method-assign]
+        context = await engine.ended(await engine.submit(command("a", backoff=0.0)))
+        assert context.state == "FINISHED"
+        while worker.doer.running:  # its last report is on its way
+            await asyncio.sleep(0.01)
+    assert (await engine.tasks(context))["a"].attempt == 2
 
 
 async def report(worker: Hand, *reports: Report) -> Renewed:
