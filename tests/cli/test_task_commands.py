@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.doors.cli import exits
+from skep.doors.cli import exits, task
 from skep.doors.cli.main import main
+from skep.doors.cli.parser import build
 from skep.model.answers import Output, OutputChunk
 from skep.model.task import Task
 from tests.cli.fake import Asked, FakeSkep
@@ -100,12 +101,12 @@ def test_one_task(here: RunningSkep, capsys: Capture) -> None:
     assert main(["task", "run", "--kind", "noop", "--name", "alone", "--follow"]) == exits.OK
     assert "is submitted" in capsys.readouterr().err
     (made,) = rows(capsys, "task", "run", "--env", "A=b=c", "--priority", "2", "--", "ls", "-l", "--json", "--")
-    task = str(made["task"])
-    (view,) = rows(capsys, "task", "show", task)
+    made_task = str(made["task"])
+    (view,) = rows(capsys, "task", "show", made_task)
     assert view["spec"] == {
         "name": "task-1", "argv": ["ls", "-l", "--json", "--"], "environment": {"A": "b=c"}, "priority": 2,
     }  # fmt: skip
-    assert main(["task", "show", task]) == exits.OK
+    assert main(["task", "show", made_task]) == exits.OK
     assert '["ls","-l","--json","--"]' in capsys.readouterr().out
     waits = str(rows(capsys, "task", "run", "--kind", "magic")[0]["task"])
     assert waits in [one["id"] for one in rows(capsys, "task", "list", "--state", "WAITING")]
@@ -194,11 +195,30 @@ def test_output_goes_where_the_task_wrote_it(home: FakeSkep) -> None:
 
 
 def test_a_followed_task_ends_with_its_code(home: FakeSkep, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    task = Task("tsk_1", "ctx_1", "one", "command", "FAILED", 1, 1, "wrk_1", "it \x1b[2Jbroke", 1.0, 2.0, code=3)
+    failed = Task("tsk_1", "ctx_1", "one", "command", "FAILED", 1, 1, "wrk_1", "it \x1b[2Jbroke", 1.0, 2.0, code=3)
     stream = b': following\n\nid: 1/0\ndata: {"attempt":1,"n":0,"stream":"stdout","at":1.0,"text":"honey\\n"}\n\n'
     home.on("GET", "/api/v1/tasks/tsk_1/output", 200, stream + b"event: ended\ndata: {}\n\n")
-    home.on("GET", "/api/v1/tasks/tsk_1", 200, {"task": task, "spec": {}, "moves": []})
+    home.on("GET", "/api/v1/tasks/tsk_1", 200, {"task": failed, "spec": {}, "moves": []})
     assert main(["task", "output", "tsk_1", "--follow"]) == exits.TASK_FAILED
     shown = capsysbinary.readouterr()
     assert shown.out == b"honey\n"
     assert shown.err.decode() == "skep: tsk_1 is FAILED, exit code 3: it ␛[2Jbroke\n"
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_not_steered_by_a_task(home: FakeSkep, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [OutputChunk(1, 0, "stdout", 1.0, base64="YRtbMkrD"), OutputChunk(1, 1, "stdout", 1.0, base64="vApi")]
+    home.answer(
+        "GET",
+        "/api/v1/tasks/tsk_1/output",
+        lambda asked: (200, Output(chunks if asked.query["after"] == "-1" else [], 1, "FINISHED")),
+    )
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    args = build().parse_args(["task", "output", "tsk_1"])
+    assert task.output(args) == exits.OK
+    assert screen.getvalue() == "a␛[2Jü\nb"
