@@ -76,6 +76,7 @@ class Dispatcher:
                 for message in messages:
                     while await self.act(message):
                         pass
+                    self._placer.forget()
                 if messages:
                     _, due = await self._look()
                 now = self._clock.now()

@@ -32,14 +32,14 @@ class Placer:
         self._clock = clock
         self._owners = owners
         self._lease = lease
-        #: worker -> the only class that had something ready when this worker was given of it
-        self._sole: dict[str, int] = {}
+        #: worker -> the only class that had something ready when it was looked for this worker, and in which turn
+        self._sole: dict[str, tuple[int, int]] = {}
         self._turn = 0
         self._resting: dict[str, float] = {}
 
     def forget(self) -> None:
+        """To be called once a change is committed: what was looked at before then is no longer believed."""
         self._turn += 1
-        self._sole.clear()
 
     def rest(self, worker: str, now: float) -> None:
         """It declined a task, and would decline the next."""
@@ -60,11 +60,13 @@ class Placer:
         """
         if now < self._resting.get(worker, 0.0):
             return []
-        sole = self._sole.get(worker)
-        if sole is not None and all(task.class_ == sole for task in freed):
-            if runs := await self._take(tx, sole, len(freed), worker, f"{worker} has room", now):
-                return runs
-            self._sole.pop(worker, None)
+        sole, turn = self._sole.get(worker, (0, -1))
+        if (
+            turn == self._turn
+            and all(task.class_ == sole for task in freed)
+            and (runs := await self._take(tx, sole, len(freed), worker, f"{worker} has room", now))
+        ):
+            return runs
         return (await self._look(tx, now, worker)).get(worker, [])
 
     async def _look(self, tx: Tx, now: float, only: str) -> dict[str, list[Run]]:
@@ -88,16 +90,14 @@ class Placer:
                     await self._all_or_none(tx, gang, group, workers, now, given)
             if not gang or begun[gang]:
                 await self._spread(tx, one, workers, now, given, quiet=bool(only))
-        if only and len(classes) == 1 and turn == self._turn and self._owners.alone:
-            self._remember(classes[0], workers)
-        elif not only and any(one.exclusive != "none" for one in classes):
-            self.forget()
+        if only and len(classes) == 1 and self._owners.alone:
+            self._remember(classes[0], workers, turn)
         return given
 
-    def _remember(self, one: Class, workers: Sequence[Worker]) -> None:
+    def _remember(self, one: Class, workers: Sequence[Worker], turn: int) -> None:
         for worker in workers:
             if one.exclusive == "none" and not one.together and worker.alone is None:
-                self._sole[worker.id] = one.id
+                self._sole[worker.id] = (one.id, turn)
 
     async def _spread(
         self, tx: Tx, one: Class, workers: Sequence[Worker], now: float, given: dict[str, list[Run]], *, quiet: bool

@@ -57,7 +57,7 @@ class Worker:
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing
-        commanding = Commanding(self._settings, self._data / "worker" / "runs", self._clock, link.ask)
+        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
