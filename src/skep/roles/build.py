@@ -83,8 +83,9 @@ async def open_rooms(
         search = Search(db, clock, searcher)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
-        contexts, tasks = Contexts(db, clock), Tasks(db, clock, blobs)
-        owners = Owners(db, new_id("crd", clock.now()))
+        lease, owners = settings.task_lease, Owners(db, new_id("crd", clock.now()))
+        placer = Placer(clock, owners, lease)
+        contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
             await room.start()
         gather = Gather(sources, data)
@@ -109,8 +110,6 @@ async def open_rooms(
             rules,
             StatusView(db, clock, fleet, searcher),
         )
-        lease = settings.task_lease
-        placer = Placer(clock, owners, lease)
         reports = Reports(db, clock, placer)
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)

@@ -1,7 +1,8 @@
 """Places waiting tasks on workers, inside one transaction: rows in, the pure placement asked, rows out."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -36,6 +37,7 @@ class Placer:
         self._sole: dict[str, tuple[int, int]] = {}
         self._turn = 0
         self._resting: dict[str, float] = {}
+        self._admitting = False
 
     def forget(self) -> None:
         """To be called once a change is committed: what was looked at before then is no longer believed."""
@@ -44,6 +46,32 @@ class Placer:
     def rest(self, worker: str, now: float) -> None:
         """It declined a task, and would decline the next."""
         self._resting[worker] = now + DECLINED_SECONDS
+
+    @contextmanager
+    def at_once(self) -> Iterator[bool]:
+        """True for one at a time: it may admit what it submits. Others leave that to the dispatcher, or they would all
+        wait for each other at the workers' rows.
+        """
+        first, self._admitting = not self._admitting, True
+        try:
+            yield first
+        finally:
+            if first:
+                self._admitting = False
+
+    async def admit(self, tx: Tx, now: float) -> int:
+        """Submitted tasks begin to wait, and those that can are placed; how many there were."""
+        rows = await tx.rows(
+            "UPDATE task SET state = 'WAITING', moves = moves || :head || attempt || :tail WHERE id IN "  # noqa: S608
+            f"(SELECT id FROM task WHERE state = 'SUBMITTED' AND {self._owners.sql} LIMIT :most "
+            "FOR UPDATE SKIP LOCKED) RETURNING id",
+            head='["WAITING",',
+            tail=f',"dispatcher","",{now:.6f}]\n',
+            most=MOST_AT_ONCE,
+        )
+        if rows:
+            await self.place(tx, now)
+        return len(rows)
 
     async def place(self, tx: Tx, now: float) -> int:
         """How many tasks were given to workers, which are rung for."""
