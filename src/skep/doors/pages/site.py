@@ -2,7 +2,7 @@
 
 from litestar import Litestar
 
-from skep.doors.pages import contexts, docs, files, login, search, sources, static, status, tasks, topics, workers
+from skep.doors.pages import contexts, docs, files, log, login, search, sources, static, status, tasks, topics, workers
 
 HANDLERS = [
     *search.HANDLERS,
@@ -14,6 +14,7 @@ HANDLERS = [
     *tasks.HANDLERS,
     *workers.HANDLERS,
     *status.HANDLERS,
+    *log.HANDLERS,
     *docs.HANDLERS,
     static.static_file,
 ]
