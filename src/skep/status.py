@@ -8,14 +8,16 @@ from skep.errors import SkepError
 from skep.fleet.service import Fleet
 from skep.model.answers import Status
 from skep.model.caller import SYSTEM, Caller
+from skep.spaces.statuses import Statuses
 
 
 class StatusView:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher) -> None:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher, statuses: Statuses) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._searcher = searcher
+        self._statuses = statuses
         self._started = clock.now()
 
     async def show(self, caller: Caller) -> Status:
@@ -31,6 +33,7 @@ class StatusView:
             size.documents,
             size.bytes,
             await self._fleet.orders_pending(),
+            await self._statuses.all(),
         )
 
     async def ready(self) -> str:

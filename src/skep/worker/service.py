@@ -11,6 +11,7 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
+from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
 from skep.model.task import Run, TaskHold
@@ -27,7 +28,14 @@ from skep.worker.store import Store
 
 class Worker:
     def __init__(
-        self, settings: Settings, data: Path, link: str, token: str, clock: Clock, kinds: Mapping[str, Kind]
+        self,
+        settings: Settings,
+        data: Path,
+        link: str,
+        token: str,
+        clock: Clock,
+        kinds: Mapping[str, Kind],
+        lines: LineBuffer | None = None,
     ) -> None:
         self._settings = settings
         self._data = data.absolute()
@@ -35,6 +43,7 @@ class Worker:
         self._token = token
         self._clock = clock
         self._kinds = kinds
+        self._lines = lines
 
     async def run(self) -> None:
         """Until cancelled: then children are ended and nothing is half told."""
@@ -80,6 +89,8 @@ class Worker:
             group.create_task(post.poller.run())
             group.create_task(post.doer.run())
             group.create_task(link.run())
+            if self._lines is not None:
+                group.create_task(self._lines.run(link.ask))
             if self._settings.manager:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 

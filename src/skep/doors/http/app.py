@@ -18,6 +18,7 @@ from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
     contexts,
+    log,
     places,
     queue,
     rules,
@@ -96,6 +97,7 @@ def _api() -> Router:
         tasks,
         workers,
         rules,
+        log,
         system,
     )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
