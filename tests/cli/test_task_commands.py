@@ -37,7 +37,7 @@ WAITS = 'name = "waits"\n[[tasks]]\nname = "one"\nkind = "magic"\n'
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSkep]:
-    running = RunningSkep(tmp_path_factory.mktemp("task-skep") / "data")
+    running = RunningSkep(tmp_path_factory.mktemp("task-skep") / "data", task_commands=["sh"])
     yield running
     running.stop()
 
@@ -116,6 +116,16 @@ def test_one_task(here: RunningSkep, capsys: Capture) -> None:
     assert "too late" in capsys.readouterr().err
     assert main(["task", "list"]) == exits.OK
     assert waits in capsys.readouterr().out
+
+
+def test_what_a_command_writes_comes_out_where_it_was_written(here: RunningSkep) -> None:
+    script = "printf 'honey \\303\\274\\n'; echo bees >&2; cat; exit $CODE"
+    run = ["task", "run", "--follow", "--env"]
+    done = here.cli(*run, "CODE=0", "--", "sh", "-c", script)
+    assert (done.stdout, done.stderr.splitlines()[1:]) == ("honey ü\n", ["bees"])
+    done = here.cli(*run, "CODE=3", "--", "sh", "-c", script, check=False)
+    assert (done.returncode, done.stdout) == (exits.TASK_FAILED, "honey ü\n")
+    assert "exit code 3" in done.stderr
 
 
 def test_workers(here: RunningSkep, capsys: Capture) -> None:
