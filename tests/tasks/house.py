@@ -16,6 +16,7 @@ from skep.model.caller import SYSTEM
 from skep.model.member import Offer
 from skep.model.task import Context, ContextSpec, Move, Need, Renew, Run, Task, TaskHold, TaskSpec
 from skep.roles.build import Rooms, open_rooms
+from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.moves import WORK, context_channel
 from skep.worker.doer import Doer, Doing, TaskFailed
 
@@ -44,6 +45,15 @@ class Engine:
         self.db: Database = rooms.core.contexts._db
         self.link = link
         self.clock = clock
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        owners = (getattr(loop, "__self__", None) for loop in self.rooms.loops)
+        return next(one for one in owners if isinstance(one, Dispatcher))
+
+    @property
+    def owned(self) -> frozenset[int]:
+        return self.dispatcher._owners.owned
 
     async def stop_serving(self) -> None:
         """Its loops and its link end; what is stored stays."""

@@ -3,13 +3,11 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from skep.model.caller import SYSTEM
 from skep.model.task import Renewed, Report, Reported
-from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.states import ACTIVE
 from tests.tasks.house import Effects, Engine, Hand, MovableClock, command, coordinator, hand
 
@@ -176,13 +174,7 @@ async def test_ended_contexts_expire(place: str, data: Path) -> None:
 
 
 async def swept(engine: Engine) -> dict[str, int]:
-    dispatcher: Any = next(
-        loop.__self__
-        for loop in engine.rooms.loops
-        if hasattr(loop, "__self__") and isinstance(loop.__self__, Dispatcher)
-    )
-    assert isinstance(dispatcher, Dispatcher)
-    return await dispatcher.sweep.once()
+    return await engine.dispatcher.sweep.once()
 
 
 async def test_the_sweep_repairs_what_no_event_will(engine: Engine) -> None:

@@ -36,7 +36,7 @@ from skep.tasks import archive, news
 from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
-from skep.tasks.owners import Owners
+from skep.tasks.owners import BEAT_SECONDS, Owners
 from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
 from skep.tasks.rules import Rules
@@ -88,7 +88,8 @@ async def open_rooms(
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
-        owners, statuses = Owners(db, me), Statuses(db, clock, me)
+        owners = Owners(db, me, min(BEAT_SECONDS, settings.beat_every))
+        statuses = Statuses(db, clock, me)
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         journal = Journal(db, clock, settings.log_lines)
