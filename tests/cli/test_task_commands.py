@@ -212,7 +212,7 @@ def test_a_followed_task_ends_with_its_code(home: FakeSkep, capsysbinary: pytest
     assert main(["task", "output", "tsk_1", "--follow"]) == exits.TASK_FAILED
     shown = capsysbinary.readouterr()
     assert shown.out == b"honey\n"
-    assert shown.err.decode() == "skep: tsk_1 is FAILED, exit code 3: it ␛[2Jbroke\n"
+    assert shown.err.decode() == "skep: tsk_1 is FAILED: it ␛[2Jbroke\n"
 
 
 class Screen(io.StringIO):
