@@ -60,7 +60,6 @@ class Doer:
         self._reports: list[Report] = []
         self._reported = asyncio.Event()
         self._lease_until = float("inf")
-        self.last = ""
 
     @property
     def running(self) -> tuple[TaskHold, ...]:
@@ -119,7 +118,6 @@ class Doer:
             ended = Report(*hold, "FINISHED", "", self._clock.now(), code, result)
         finally:
             del self._tasks[hold]
-        self.last = run.name
         self._report(ended)
 
     def _report(self, *reports: Report) -> None:

@@ -153,11 +153,11 @@ class _Post:
         self.poller.kick()
 
     def _status(self) -> str:
-        fetching, indexing = self.poller.fetching(), len(self.indexing.progress)
-        if fetching:
-            more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
-            return f"fetching {fetching[0]}{more}"
-        return f"indexing {indexing} source{'s' if indexing > 1 else ''}" if indexing else "idle"
+        doing = [f"fetching {url}" for url in self.poller.fetching()]
+        doing += [f"indexing {source}" for source in self.indexing.progress]
+        doing += [f"running {task}" for task, _ in self.commands.running]
+        more = f" and {len(doing) - 1} more" if len(doing) > 1 else ""
+        return f"{doing[0]}{more}" if doing else "idle"
 
 
 async def _noop(run: Run) -> None:
