@@ -90,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
+    log_lines: Annotated[int, _positive("log lines of all processes together that are kept")] = 20_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 
     @property

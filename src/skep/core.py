@@ -6,6 +6,7 @@ from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.service import Sources
+from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
@@ -30,4 +31,5 @@ class Core(msgspec.Struct, frozen=True):
     tasks: Tasks
     workers: Workers
     rules: Rules
+    log: Journal
     status: StatusView

@@ -62,9 +62,11 @@ async def test_a_daemon_ends_with_its_run(runtime: Runtime, tag: Tag, code: int)
 
 
 async def test_daemons_of_others_live_on(runtime: Runtime, tag: Tag) -> None:
-    other = asyncio.create_task(ended(runtime, script(f"{DAEMON}\nimport time; time.sleep(1000)", tag.word, task="b")))
-    await until(lambda: len(tag.pids()) == 2)
+    told, code = Told(), f"{DAEMON}\nprint('there', flush=True)\nimport time; time.sleep(1000)"
+    other = asyncio.create_task(runtime.run(script(code, tag.word, task="b"), told))
+    await until(lambda: told.stdout)
     kept = tag.pids()
+    assert len(kept) == 2
     for _ in range(5):
         assert (await ended(runtime, script(DAEMON, "another", task="a"))).ok
     assert tag.pids() == kept

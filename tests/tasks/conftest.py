@@ -3,14 +3,18 @@ from pathlib import Path
 
 import pytest
 
+from skep.testing.postgres import fresh_database
 from tests.tasks.house import Engine, MovableClock, coordinator
-from tests.tasks.rules_house import RulesHouse, chosen_database, rules_house
+from tests.tasks.rules_house import RulesHouse, rules_house
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """The URL of an empty database, one of each engine."""
-    async with chosen_database(request) as url:
+    if request.param == "sqlite":
+        yield "sqlite:"
+        return
+    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
         yield url
 
 
@@ -26,13 +30,7 @@ async def engine(place: str, data: Path) -> AsyncIterator[Engine]:
         yield engine
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def rules_database(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    async with chosen_database(request) as url:
-        yield url
-
-
 @pytest.fixture
-async def house(rules_database: str, tmp_path: Path) -> AsyncIterator[RulesHouse]:
-    async with rules_house(tmp_path, rules_database) as opened:
+async def house(place: str, tmp_path: Path) -> AsyncIterator[RulesHouse]:
+    async with rules_house(tmp_path, place) as opened:
         yield opened

@@ -16,8 +16,9 @@ from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
 from skep.config import is_loopback
-from skep.model.answers import Added, FileView, NewToken, Page, SearchAnswer, Status, TokenInfo, Tree, Waited
+from skep.model.answers import Added, FileView, LogAnswer, NewToken, Page, SearchAnswer, Status, TokenInfo, Tree, Waited
 from skep.model.caller import Scope, Visibility
+from skep.model.log import Level, LogLine
 from skep.model.source import Change, Source
 
 
@@ -58,6 +59,21 @@ class Client:
 
     def status(self) -> Status:
         return self.transport.call("GET", f"{API}/status", Status)
+
+    def log(
+        self,
+        *,
+        after: int | None = None,
+        limit: int = 100,
+        level: Level = "debug",
+        process: str = "",
+        about: str = "",
+        wait: float = 0.0,
+    ) -> list[LogLine]:
+        """The newest log lines of all processes, or those `after` a number, waiting for them."""
+        query: Query = {"after": after, "limit": limit, "level": level, "process": process, "about": about}
+        asked = {**query, "wait": wait}
+        return self.transport.call("GET", f"{API}/log", LogAnswer, query=asked, timeout=wait + 30).lines
 
     def close(self) -> None:
         self.transport.close()

@@ -24,6 +24,7 @@ from skep.config import Settings
 from skep.doors.http.app import create_app
 from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
+from skep.link.lines import LineBuffer
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
 from skep.model.rule import RuleSpec
@@ -41,13 +42,13 @@ _AGAIN_SECONDS = 2.0
 
 
 def main(settings: Settings, add: Sequence[str] = (), rules: Sequence[RuleSpec] = ()) -> None:
-    set_up_logs(settings.log_level)
+    lines = set_up_logs(settings.log_level)
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
     settings = msgspec.structs.replace(settings, data=str(data))
     _raise_file_limit()
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_up(settings, listener, add, rules))
+        runner.run(_up(settings, listener, lines, add, rules))
 
 
 def _raise_file_limit() -> None:
@@ -75,7 +76,9 @@ def _bound(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _up(settings: Settings, listener: socket.socket, add: Sequence[str], rules: Sequence[RuleSpec]) -> None:
+async def _up(
+    settings: Settings, listener: socket.socket, lines: LineBuffer, add: Sequence[str], rules: Sequence[RuleSpec]
+) -> None:
     token = secrets.token_hex(32)
     stop = _on_signals()
     async with open_rooms(settings, SystemClock(), token, rules) as rooms, contextlib.AsyncExitStack() as stack:
@@ -90,6 +93,7 @@ async def _up(settings: Settings, listener: socket.socket, add: Sequence[str], r
             loops = [
                 *(group.create_task(_keep(loop)) for loop in rooms.loops),
                 group.create_task(_merge(rooms)),
+                group.create_task(lines.run(lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))),
                 group.create_task(keep_worker(Start(settings, address, token))),
             ]
             await rooms.adoption.sweep()

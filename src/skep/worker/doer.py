@@ -61,7 +61,6 @@ class Doer:
         self._reports: list[Report] = []
         self._reported = asyncio.Event()
         self._lease_until = float("inf")
-        self.last = ""
 
     @property
     def running(self) -> tuple[TaskHold, ...]:
@@ -116,7 +115,6 @@ class Doer:
         else:
             code = 0 if run.spec.kind == "command" else None
             ended = Report(*hold, "FINISHED", "", self._clock.now(), code, result)
-        self.last = run.name
         self._report(ended)
 
     def _over(self, hold: TaskHold, task: asyncio.Task[None]) -> None:

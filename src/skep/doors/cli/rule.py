@@ -12,7 +12,7 @@ import msgspec
 from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.admin import print_json
-from skep.doors.cli.parser import Command, _json
+from skep.doors.cli.parser import Command, json_option
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput
 from skep.model.rule import Rule, RuleEdit, RuleSpec
@@ -21,7 +21,7 @@ from skep.model.rule import Rule, RuleEdit, RuleSpec
 def fill(parser: Command) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     verbs.add_parser("add", help="make the rules of a file", fill=_fill_add, run="rule:add")
-    verbs.add_parser("list", help="all rules", fill=_json, run="rule:listing")
+    verbs.add_parser("list", help="all rules", fill=json_option, run="rule:listing")
     verbs.add_parser("show", help="one rule, whole", fill=_fill_named, run="rule:show")
     verbs.add_parser("remove", help="forget a rule; what it made stays", fill=_fill_name, run="rule:remove")
     verbs.add_parser("enable", help="let a rule fire again", fill=_fill_named, run="rule:enable")
@@ -31,7 +31,7 @@ def fill(parser: Command) -> None:
 
 def _fill_add(parser: Command) -> None:
     parser.add_argument("file", metavar="FILE", help="TOML: one rule, or several [[rule]]; - for standard input")
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_name(parser: Command) -> None:
@@ -40,7 +40,7 @@ def _fill_name(parser: Command) -> None:
 
 def _fill_named(parser: Command) -> None:
     _fill_name(parser)
-    _json(parser)
+    json_option(parser)
 
 
 def _fill_fire(parser: Command) -> None:

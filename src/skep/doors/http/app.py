@@ -18,6 +18,7 @@ from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
     contexts,
+    log,
     places,
     queue,
     rules,
@@ -33,7 +34,7 @@ from skep.doors.http import (
 )
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
-from skep.doors.http.given import provide
+from skep.doors.http.given import Asked, provide
 from skep.doors.http.guard import Guard
 from skep.doors.http.publish import PublishDoor, body_limit
 from skep.doors.http.reading import ReadDoor
@@ -54,6 +55,7 @@ def create_app(
         [_api(), _queue(settings), *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
+        request_class=Asked,
         openapi_config=_openapi(),
         request_max_body_size=API_BODY_LIMIT,
         on_shutdown=[site.close],
@@ -95,6 +97,7 @@ def _api() -> Router:
         tasks,
         workers,
         rules,
+        log,
         system,
     )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])

@@ -6,6 +6,7 @@ from skep.doors.pages import (
     contexts,
     docs,
     files,
+    log,
     login,
     rules,
     search,
@@ -28,6 +29,7 @@ HANDLERS = [
     *workers.HANDLERS,
     *rules.HANDLERS,
     *status.HANDLERS,
+    *log.HANDLERS,
     *docs.HANDLERS,
     static.static_file,
 ]
