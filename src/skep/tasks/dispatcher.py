@@ -30,7 +30,10 @@ class NewTask(msgspec.Struct, frozen=True):
 
 
 class CheckSchedulability(msgspec.Struct, frozen=True):
-    """Something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over."""
+    """Something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over.
+
+    It becomes ScheduleTask and RunContext messages (placing.py), in the order of priority and waiting.
+    """
 
 
 class AbortTask(msgspec.Struct, frozen=True):

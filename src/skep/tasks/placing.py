@@ -26,6 +26,19 @@ def runs_channel(worker: str) -> str:
     return f"runs:{worker}"
 
 
+class ScheduleTask(msgspec.Struct, frozen=True):
+    """Tasks of a class wait for places, each for itself."""
+
+    one: Class
+
+
+class RunContext(msgspec.Struct, frozen=True):
+    """Tasks of a context wait for places, all of them or none."""
+
+    context: str
+    group: list[Class]
+
+
 class Placer:
     """What it remembers only saves looking: `forget` it whenever something may have changed, and nothing is wrong."""
 
@@ -106,18 +119,14 @@ class Placer:
         for worker in workers:
             if now < self._resting.get(worker.id, 0.0):
                 worker.slots = {}
-        begun: dict[str, bool] = {}
-        for one in classes:
-            gang = one.context if one.together else ""
-            if gang and gang not in begun:
-                begun[gang] = await _begun(tx, gang)
-                if not begun[gang] and only:
+        for message in await _messages(tx, classes):
+            match message:
+                case ScheduleTask(one):
+                    await self._spread(tx, one, workers, now, given, quiet=bool(only))
+                case RunContext() if only:
                     break  # who comes next is seen only with all workers in view
-                if not begun[gang]:
-                    group = [other for other in classes if other.together and other.context == gang]
-                    await self._all_or_none(tx, gang, group, workers, now, given)
-            if not gang or begun[gang]:
-                await self._spread(tx, one, workers, now, given, quiet=bool(only))
+                case RunContext(context, group):
+                    await self._all_or_none(tx, context, group, workers, now, given)
         if only and len(classes) == 1 and self._owners.alone:
             self._remember(classes[0], workers, turn)
         return given
@@ -204,6 +213,22 @@ class Placer:
 
 def run_of(row: Row) -> Run:
     return Run(row["id"], row["attempt"], row["context"], row["name"], spec_of(row), row["failures"] >= row["retries"])
+
+
+async def _messages(tx: Tx, classes: Sequence[Class]) -> list[ScheduleTask | RunContext]:
+    """In the order of the classes. Of a context that was placed together, what is tried again is a task like others."""
+    messages: list[ScheduleTask | RunContext] = []
+    begun: dict[str, bool] = {}
+    for one in classes:
+        gang = one.context if one.together else ""
+        if gang and gang not in begun:
+            begun[gang] = await _begun(tx, gang)
+            if not begun[gang]:
+                group = [other for other in classes if other.together and other.context == gang]
+                messages.append(RunContext(gang, group))
+        if not gang or begun[gang]:
+            messages.append(ScheduleTask(one))
+    return messages
 
 
 async def _begun(tx: Tx, context: str) -> bool:
