@@ -304,6 +304,7 @@ async def test_time_is_over_while_waiting_and_while_running(engine: Engine) -> N
 
 
 async def test_a_task_waits_with_a_reason_and_is_woken_by_what_it_waits_for(engine: Engine) -> None:
+    await engine.sql("INSERT INTO holding (source, member) VALUES ('src_1', 'wrk_away')")
     context = await engine.submit(
         command("any"),
         command("strong", selector="cpu >= 64"),
@@ -331,7 +332,7 @@ async def test_a_task_waits_with_a_reason_and_is_woken_by_what_it_waits_for(engi
         async with hand(engine, "wrk_2", offer=offer, juggle=Effects().on("wrk_2")):
             tasks = await engine.become(context, strong="FINISHED", strange="FINISHED")
             assert tasks["strong"].worker == tasks["strange"].worker == "wrk_2"
-            await engine.sql("INSERT INTO holding (source, member) VALUES ('src_1', 'wrk_1')")
+            await engine.sql("UPDATE holding SET member = 'wrk_1' WHERE source = 'src_1'")
             assert (await engine.ended(context)).state == "FINISHED"
     assert (await engine.tasks(context))["local"].worker == "wrk_1"
 
