@@ -6,6 +6,8 @@ from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
+from skep.sources.credentials import Credentials
+from skep.sources.hooks import Hooks
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
 from skep.status import StatusView
@@ -22,6 +24,8 @@ class Core(msgspec.Struct, frozen=True):
     access: Access
     sources: Sources
     bulk: Bulk
+    credentials: Credentials
+    hooks: Hooks
     topics: Topics
     groups: Groups
     queue: Queue

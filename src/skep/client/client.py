@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+from skep.client.credentials import Credentials
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
@@ -44,6 +45,7 @@ class Client:
         self.transport = transport
         self.sources = Sources(self.transport)
         self.tokens = Tokens(self.transport)
+        self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)

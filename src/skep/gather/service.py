@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from skep.errors import BadInput, NotFound
+from skep.fleet.interest import Interest
 from skep.model.answers import FileView, Tree, TreeItem, Waited
 from skep.model.caller import Caller
 from skep.model.source import Source
@@ -38,8 +39,9 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Gather:
-    def __init__(self, sources: Sources, data: Path) -> None:
+    def __init__(self, sources: Sources, data: Path, interest: Interest) -> None:
         self._sources = sources
+        self._interest = interest
         self._data = data
 
     async def tree(self, caller: Caller, ref: str, path: str = "", rev: str = "") -> Tree:
@@ -106,6 +108,7 @@ class Gather:
         except NotFound:
             # a bare local repository has its .git in its name, and people do not write it twice
             source = await self._sources.show(caller, f"{name}.git")
+        self._interest.note([source.id])
         moved = name not in (source.id, source.name) and await self._sources.is_former(name)
         return Repository(source, self._mirror(source), rest, moved)
 

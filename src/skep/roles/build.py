@@ -16,9 +16,11 @@ from skep.core import Core
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
+from skep.fleet.interest import Interest
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
+from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
@@ -26,7 +28,9 @@ from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
+from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
+from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
@@ -62,9 +66,13 @@ class Rooms(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_rooms(
-    settings: Settings, clock: Clock, worker_token: str, file_rules: Sequence[RuleSpec] = ()
+    settings: Settings,
+    clock: Clock,
+    worker_token: str,
+    file_rules: Sequence[RuleSpec] = (),
+    file_credentials: Sequence[CredentialSpec] = (),
 ) -> AsyncIterator[Rooms]:
-    """Everything opened and migrated; closed again in reverse order. `file_rules` are those of skep.toml."""
+    """Everything opened and migrated; closed again in reverse order. What is called `file_` stands in skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
@@ -80,15 +88,18 @@ async def open_rooms(
         )
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
-        sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
-        search = Search(db, clock, searcher)
+        addresses = GitAddresses(settings)
+        sources = Sources(db, clock, fleet, {"git": addresses})
+        interest = Interest()
+        credentials = Credentials(db, clock, data, sources, file_credentials)
+        search = Search(db, clock, searcher, interest)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         contexts, tasks = Contexts(db, clock), Tasks(db, clock, blobs)
         owners = Owners(db, new_id("crd", clock.now()))
-        for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
+        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners):
             await room.start()
-        gather = Gather(sources, data)
+        gather = Gather(sources, data, interest)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
@@ -99,6 +110,8 @@ async def open_rooms(
             access,
             sources,
             Bulk(db, clock, fleet, sources),
+            credentials,
+            Hooks(db, clock, fleet, credentials, addresses),
             topics,
             Groups(topics, settings.member_seconds),
             Queue(topics),
@@ -130,5 +143,5 @@ async def open_rooms(
         requests = Requests(
             clock, fleet, sources, adoption, spaces, contexts, tasks, reports, Calls(db, spaces, contexts), lease
         )
-        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, reports, requests)
+        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, reports, requests, credentials, interest)
         yield Rooms(core, desk, adoption, searcher, loops)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
+from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
@@ -23,6 +25,9 @@ from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
 from skep.worker.poller import Poller
 from skep.worker.store import Store
+
+#: how long a start waits for the credentials
+_KEYS_SECONDS = 10.0
 
 
 class Worker:
@@ -52,7 +57,7 @@ class Worker:
     async def _run(self, db: Database) -> None:
         store = Store(db, self._clock)
         await store.start()
-        post = _Post(store, self._token)
+        post = _Post(store, self._token, self._kinds)
         link = LinkClient(post, self._link, self._clock)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
@@ -77,7 +82,7 @@ class Worker:
 
     async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(post.poller.run())
+            group.create_task(_poll(post))
             group.create_task(post.doer.run())
             group.create_task(link.run())
             if self._settings.manager:
@@ -93,9 +98,12 @@ class _Post:
     offering: Offering
     commands: Runtime
 
-    def __init__(self, store: Store, token: str) -> None:
+    def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
         self._store = store
         self._token = token
+        self._kinds = kinds
+        self._keys: set[Key] = set()
+        self.unlocked = asyncio.Event()
 
     def hello(self) -> Hello:
         return Hello(
@@ -115,6 +123,17 @@ class _Post:
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        for kind in self._kinds.values():
+            kind.unlock(keys)
+        fresh = set(keys) - self._keys
+        self._keys = set(keys)
+        self.unlocked.set()
+        self.poller.unlocked({key.host for key in fresh})
+
+    def interest(self, sources: Sequence[str]) -> None:
+        self.poller.interest(sources)
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -147,6 +166,14 @@ class _Post:
             more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
             return f"fetching {fetching[0]}{more}"
         return f"indexing {indexing} source{'s' if indexing > 1 else ''}" if indexing else "idle"
+
+
+async def _poll(post: _Post) -> None:
+    """Credentials come with the link; without a coordinator, what needs none is polled all the same."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_KEYS_SECONDS):
+            await post.unlocked.wait()
+    await post.poller.run()
 
 
 async def _noop(run: Run) -> None:

@@ -69,6 +69,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
+    commands.add_parser("credential", help="secrets for upstreams and webhooks", fill=_fill_credential)
     commands.add_parser("topic", help="publish and read messages", fill=_fill_topic)
     commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
@@ -219,6 +220,12 @@ def _fill_token_create(parser: Command) -> None:
 
 def _fill_token_revoke(parser: Command) -> None:
     parser.add_argument("id", metavar="ID", help="as `skep token list` shows it")
+
+
+def _fill_credential(parser: Command) -> None:
+    from skep.doors.cli.credential_words import fill
+
+    fill(parser)
 
 
 def _fill_topic(parser: Command) -> None:

@@ -18,6 +18,8 @@ from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
     contexts,
+    credentials,
+    hooks,
     places,
     queue,
     search,
@@ -50,7 +52,7 @@ def create_app(
     """`closing`, once set, ends what would otherwise wait and follow on: a server that stops need not wait for it."""
     closing = closing or asyncio.Event()
     inner = Litestar(
-        [_api(), _queue(settings), *system.ROOT_HANDLERS, *site.HANDLERS],
+        [_api(), _queue(settings), *hooks.HANDLERS, *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
         openapi_config=_openapi(),
@@ -86,6 +88,7 @@ def _api() -> Router:
         sources,
         search,
         tokens,
+        credentials,
         topics,
         topics_groups,
         places,
