@@ -13,6 +13,7 @@ from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, Beat, Hello, Order, Outcome, Refused
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
+from skep.model.credential import Key
 from skep.model.member import Offer
 from skep.model.task import Context, ContextSpec, Move, Need, Renew, Run, Task, TaskHold, TaskSpec
 from skep.roles.build import Rooms, open_rooms
@@ -169,6 +170,10 @@ class Hand:
 
     def begin(self, runs: Sequence[Run]) -> None:
         self.doer.begin(runs)
+
+    def unlock(self, keys: Sequence[Key]) -> None: ...
+
+    def interest(self, sources: Sequence[str]) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)

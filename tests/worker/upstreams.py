@@ -1,8 +1,9 @@
 """Upstreams and mirrors in memory, with places where a process can be made to hang: then it is killed there."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from skep.model.credential import Key
 from skep.model.source import Failure, Held
 from skep.sources.base import Look, Moved, Report, Same
 
@@ -58,6 +59,8 @@ class MemoryKind:
 
     async def remove(self, source: Held) -> None:
         self.mirror.pop(source.source, None)
+
+    def unlock(self, keys: Sequence[Key]) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -18,6 +18,8 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
     #: seconds the upstream asked us to stay away
     retry_after: float | None = None
+    #: name of the credential that was not accepted
+    credential: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -16,16 +16,21 @@ from skep.core import Core
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
+from skep.fleet.interest import Interest
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
+from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
+from skep.sources.bulk import Bulk
+from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
+from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
@@ -65,9 +70,13 @@ class Rooms(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_rooms(
-    settings: Settings, clock: Clock, worker_token: str, file_rules: Sequence[RuleSpec] = ()
+    settings: Settings,
+    clock: Clock,
+    worker_token: str,
+    file_rules: Sequence[RuleSpec] = (),
+    file_credentials: Sequence[CredentialSpec] = (),
 ) -> AsyncIterator[Rooms]:
-    """Everything opened and migrated; closed again in reverse order. `file_rules` are those of skep.toml."""
+    """Everything opened and migrated; closed again in reverse order. What is called `file_` stands in skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
@@ -83,8 +92,11 @@ async def open_rooms(
         )
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
-        sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
-        search = Search(db, clock, searcher)
+        addresses = GitAddresses(settings)
+        sources = Sources(db, clock, fleet, {"git": addresses})
+        interest = Interest()
+        credentials = Credentials(db, clock, data, sources, file_credentials)
+        search = Search(db, clock, searcher, interest)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
@@ -93,9 +105,9 @@ async def open_rooms(
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         journal = Journal(db, clock, settings.log_lines)
-        for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners, journal):
+        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
             await room.start()
-        gather = Gather(sources, data)
+        gather = Gather(sources, data, interest)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
@@ -105,6 +117,9 @@ async def open_rooms(
         core = Core(
             access,
             sources,
+            Bulk(db, clock, fleet, sources),
+            credentials,
+            Hooks(db, clock, fleet, credentials, addresses),
             topics,
             Groups(topics, settings.member_seconds),
             Queue(topics),
@@ -147,7 +162,9 @@ async def open_rooms(
             journal,
             lease,
         )
-        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests)
+        desk = Desk(
+            db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests, credentials, interest
+        )
         yield Rooms(me, core, desk, adoption, searcher, loops)
 
 

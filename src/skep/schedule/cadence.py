@@ -8,6 +8,8 @@ from skep.model.source import Failure, FailureClass
 
 #: look again after this share of the time that has passed since the last change
 _AGE_SHARE = 0.5
+#: of an interval, when somebody is interested in the source
+_INTEREST_SHARE = 0.25
 _JITTER = 0.1
 #: an upstream cannot send us away for longer than this
 _LONGEST_RETRY_AFTER = 86_400.0
@@ -48,6 +50,11 @@ def after_failure(failure: Failure, failures: int, chance: float) -> float:
     if wish is None or math.isnan(wish):
         return pause
     return max(pause, _clamp(wish, 0.0, _LONGEST_RETRY_AFTER))
+
+
+def sooner(last: float, planned: float, bounds: Bounds) -> float:
+    """When to look at what people are interested in; interest that lasts leads to the shortest interval."""
+    return last + max(bounds.shortest, (planned - last) * _INTEREST_SHARE)
 
 
 def worth_telling(failures: int, before: FailureClass | None, now: FailureClass) -> bool:

@@ -1,10 +1,11 @@
 """A kind of source, as a worker sees it. Git is one; others are folders beside it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from skep.model.credential import Key
 from skep.model.source import Failure, Held, Progress
 
 Report = Callable[[Progress], None]
@@ -43,6 +44,10 @@ class Addresses(Protocol):
         """How people call the source."""
         ...
 
+    def host(self, url: str) -> str:
+        """HOST or HOST:PORT of the upstream."""
+        ...
+
 
 class Kind(Protocol):
     """What a worker does with a kind of source."""
@@ -68,5 +73,9 @@ class Kind(Protocol):
         ...
 
     async def remove(self, source: Held) -> None: ...
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        """The credentials to use from now on, all of them."""
+        ...
 
     async def close(self) -> None: ...

@@ -22,6 +22,10 @@ STEPS = [
     INSERT INTO source_count (id, number) VALUES (0, 0);
     CREATE TABLE url (canonical TEXT PRIMARY KEY, source TEXT NOT NULL);
     CREATE INDEX url_source ON url (source);
+    CREATE TABLE former_name (name TEXT PRIMARY KEY, source TEXT NOT NULL);
+    CREATE INDEX former_name_source ON former_name (source);
+    CREATE TABLE delivery (id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
+    CREATE INDEX delivery_at ON delivery (at);
     CREATE TABLE entry (
         source TEXT NOT NULL, name TEXT NOT NULL, seq BIGINT NOT NULL, version TEXT, PRIMARY KEY (source, name)
     );
@@ -33,6 +37,13 @@ STEPS = [
     CREATE INDEX change_source ON change (source, at)
     """
 ]
+
+INSERT_SOURCE = """
+    INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at,
+        state, epoch, default_branch, failures)
+    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, 'new', 1, '', 0)
+"""
+INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
 
 
 def source_of(row: Row, progress: Progress | None = None) -> Source:

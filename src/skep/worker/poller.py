@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -11,6 +11,7 @@ from skep.config import Settings
 from skep.errors import SkepError
 from skep.link.messages import Looked
 from skep.model.source import Failure, Progress
+from skep.schedule.cadence import Bounds, sooner
 from skep.sources.base import Kind, Look, Moved, Same
 from skep.worker.store import Store
 from skep.worker.teller import Teller
@@ -47,6 +48,7 @@ class Poller:
         self._kinds = kinds
         self._clock = clock
         self._on_progress = on_progress
+        self._bounds = Bounds(settings.poll_min, settings.poll_max)
         self._turns = Turns(settings, clock, look=self._look, fetch=self._fetch, blocked=lambda: store.full)
         self._teller = Teller(store, self._turns.hosts, settings, clock)
         self._watches: dict[str, Watch] = {}
@@ -128,6 +130,25 @@ class Poller:
             watch.asks += 1
             self._turns.bump(source)
             self._turns.kick()
+
+    def unlocked(self, hosts: Collection[str]) -> None:
+        """There may be better credentials for these: whoever was refused is asked again."""
+        for watch in self._watches.values():
+            if watch.failure == "auth" and watch.host in hosts:
+                self._hasten(watch, 0.0)
+        self._turns.kick()
+
+    def interest(self, sources: Iterable[str]) -> None:
+        """People look at these: so do we, sooner than planned, though no more often than the bounds permit."""
+        for watch in filter(None, map(self._watches.get, sources)):
+            if watch.failure is None:
+                self._hasten(watch, sooner(watch.last_looked, watch.next_look, self._bounds))
+        self._turns.kick()
+
+    def _hasten(self, watch: Watch, due: float) -> None:
+        if watch.source in self._turns.looks and due < watch.next_look:
+            watch.next_look = due
+            self._queue(watch)
 
     def kick(self) -> None:
         """The outbox has room again."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from skep.link.client import LinkClient
 from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
+from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
@@ -24,6 +26,9 @@ from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
 from skep.worker.poller import Poller
 from skep.worker.store import Store
+
+#: how long a start waits for the credentials
+_KEYS_SECONDS = 10.0
 
 
 class Worker:
@@ -61,7 +66,7 @@ class Worker:
     async def _run(self, db: Database) -> None:
         store = Store(db, self._clock)
         await store.start()
-        post = _Post(store, self._token)
+        post = _Post(store, self._token, self._kinds)
         link = LinkClient(post, self._link, self._clock)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
@@ -86,7 +91,7 @@ class Worker:
 
     async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(post.poller.run())
+            group.create_task(_poll(post))
             group.create_task(post.doer.run())
             group.create_task(link.run())
             if self._lines is not None:
@@ -104,9 +109,12 @@ class _Post:
     offering: Offering
     commands: Runtime
 
-    def __init__(self, store: Store, token: str) -> None:
+    def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
         self._store = store
         self._token = token
+        self._kinds = kinds
+        self._keys: set[Key] = set()
+        self.unlocked = asyncio.Event()
 
     def hello(self) -> Hello:
         return Hello(
@@ -126,6 +134,17 @@ class _Post:
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        for kind in self._kinds.values():
+            kind.unlock(keys)
+        fresh = set(keys) - self._keys
+        self._keys = set(keys)
+        self.unlocked.set()
+        self.poller.unlocked({key.host for key in fresh})
+
+    def interest(self, sources: Sequence[str]) -> None:
+        self.poller.interest(sources)
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -158,6 +177,14 @@ class _Post:
         doing += [f"running {task}" for task, _ in self.commands.running]
         more = f" and {len(doing) - 1} more" if len(doing) > 1 else ""
         return f"{doing[0]}{more}" if doing else "idle"
+
+
+async def _poll(post: _Post) -> None:
+    """Credentials come with the link; without a coordinator, what needs none is polled all the same."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_KEYS_SECONDS):
+            await post.unlocked.wait()
+    await post.poller.run()
 
 
 async def _noop(run: Run) -> None:

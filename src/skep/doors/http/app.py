@@ -18,6 +18,8 @@ from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
     contexts,
+    credentials,
+    hooks,
     log,
     places,
     queue,
@@ -52,7 +54,7 @@ def create_app(
     """`closing`, once set, ends what would otherwise wait and follow on: a server that stops need not wait for it."""
     closing = closing or asyncio.Event()
     inner = Litestar(
-        [_api(), _queue(settings), *system.ROOT_HANDLERS, *site.HANDLERS],
+        [_api(), _queue(settings), *hooks.HANDLERS, *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
         request_class=Asked,
@@ -63,7 +65,7 @@ def create_app(
         state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing}),
     )
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
-    return Guard(_fork(inner, GitDoor(core.gather), messages), core.access, settings)
+    return Guard(_fork(inner, GitDoor(core.gather, settings), messages), core.access, settings)
 
 
 def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
@@ -89,6 +91,7 @@ def _api() -> Router:
         sources,
         search,
         tokens,
+        credentials,
         topics,
         topics_groups,
         places,

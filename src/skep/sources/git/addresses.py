@@ -28,3 +28,6 @@ class GitAddresses:
 
     def name(self, canonical: str) -> str:
         return urls.name(canonical)
+
+    def host(self, url: str) -> str:
+        return urls.host_of(url)

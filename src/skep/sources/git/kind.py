@@ -3,7 +3,7 @@
 import os
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,12 +11,14 @@ import msgspec
 from skep.clock import Clock
 from skep.config import Settings
 from skep.errors import SkepError, Unavailable
+from skep.model.credential import Key
 from skep.model.source import Failure, Held
 from skep.sources.base import Look, Moved, Report
 from skep.sources.git.addresses import allows_local
 from skep.sources.git.failures import failure_of
 from skep.sources.git.guard import Guard, Lookup, system_lookup
 from skep.sources.git.http import Http
+from skep.sources.git.keyring import Keyring, refused
 from skep.sources.git.lsrefs import LARGEST_ANSWER, LsRefs, announced, ca_bundle
 from skep.sources.git.mirror import Mirror, fetch_environment, folder_of
 from skep.sources.git.pktline import BadAnswer, parse_ls_remote
@@ -32,6 +34,7 @@ class GitKind:
         self._data = data
         self._clock = clock
         self._guard = Guard(settings, clock, local=allows_local(settings), lookup=lookup)
+        self._keyring = Keyring()
         self._ca = ca_bundle()
         self._http: Http | None = None
         self._refs: LsRefs | None = None
@@ -42,7 +45,9 @@ class GitKind:
         except SkepError as error:
             return _refused(error)
         if parts.scheme in {"http", "https"}:
-            return await self._ls_refs().ask(source.url, parts, source.seen)
+            key = self._keyring.find(source, parts)
+            found = await self._ls_refs().ask(source.url, parts, source.seen, [key.header] if key else [])
+            return refused(found, key, source) if isinstance(found, Failure) else found
         return await self._look_by_process(parts, source.seen)
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
@@ -50,11 +55,13 @@ class GitKind:
         settings = self._settings
         try:
             parts = self._guard.check_url(source.url)
-            url, env = await self._way(parts, self._ls_refs().spelling(source.url))
+            key = self._keyring.find(source, parts)
+            url, env = await self._way(parts, self._ls_refs().spelling(source.url), key)
             await mirror.create(source.url, moved.versions)
-            return await mirror.fetch(
+            found = await mirror.fetch(
                 url, moved.versions, env, report, largest=settings.max_repository, seconds=settings.fetch_timeout
             )
+            return refused(found, key, source) if isinstance(found, Failure) else found
         except SkepError as error:
             return _refused(error)
         except (TookTooLong, SaidTooMuch) as error:
@@ -80,6 +87,9 @@ class GitKind:
 
     async def remove(self, source: Held) -> None:
         await Mirror(self.folder(source)).remove()
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        self._keyring.fill(keys)
 
     async def close(self) -> None:
         if self._http is not None:
@@ -112,13 +122,15 @@ class GitKind:
         except (OSError, TookTooLong, SaidTooMuch, BadAnswer) as error:
             return Failure("network", f"{parts}: {error}")
 
-    async def _way(self, parts: Parts, url: str) -> tuple[str, dict[str, str]]:
+    async def _way(self, parts: Parts, url: str, key: Key | None = None) -> tuple[str, dict[str, str]]:
         """The URL to give to git and its environment, which together lead only to addresses that were checked."""
         if parts.scheme == "file":
             return url, fetch_environment("file", (), {"GIT_CONFIG_GLOBAL": str(self._trusting_config())})
         if parts.scheme in {"http", "https"}:
             pins = await self._ls_refs().pins(parts)
             config = [("http.curloptResolve", pin) for pin in pins]
+            if key is not None:  # by environment, which other users cannot read, and for this host only
+                config.append((f"http.{parts.scheme}://{parts.authority}/.extraHeader", key.header))
             return url, fetch_environment(parts.scheme, (*config, ("http.sslCAInfo", self._ca)), {})
         address = (await self._guard.resolve(parts.host, parts.port))[0]
         if parts.scheme == "git":

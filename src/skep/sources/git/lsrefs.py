@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import certifi
@@ -44,16 +45,16 @@ class LsRefs:
     def spelling(self, url: str) -> str:
         return self._spelling.get(url, url)
 
-    async def ask(self, url: str, parts: Parts, seen: str) -> Look:
-        """`parts` are those of `url`."""
+    async def ask(self, url: str, parts: Parts, seen: str, auth: Sequence[str] = ()) -> Look:
+        """`parts` are those of `url`; `auth` are headers for this host only."""
         if url in self._spelling:
             parts = parse(self._spelling[url])
         try:
             pins = await self.pins(parts)
-            answer = await self._ask(parts, pins, seen)
+            answer = await self._ask(parts, pins, seen, auth)
             if isinstance(answer, str):
                 self._spelling[url] = answer
-                answer = await self._ask(parse(answer), pins, seen)
+                answer = await self._ask(parse(answer), pins, seen, auth)
             return Failure("gone", f"{url} is redirected in circles") if isinstance(answer, str) else answer
         except NotAllowed as error:
             return Failure("blocked", f"{error.message}; {error.hint}".rstrip("; "))
@@ -71,17 +72,18 @@ class LsRefs:
             return []
         return [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
 
-    async def _ask(self, parts: Parts, pins: list[str], seen: str) -> Look | str:
+    async def _ask(self, parts: Parts, pins: list[str], seen: str, auth: Sequence[str]) -> Look | str:
         """The look, or another spelling of the URL that the server wants."""
         base, host = str(parts).rstrip("/"), parts.authority
         if self._old.get(host, 0.0) < self._clock.now():
-            reply = await self._http.ask(f"{base}/git-upload-pack", _V2, pktline.LS_REFS, pins)
+            reply = await self._http.ask(f"{base}/git-upload-pack", (*_V2, *auth), pktline.LS_REFS, pins)
             if reply.status == 200 and reply.content_type == _POST_MEDIA and pktline.complete(reply.body):
                 now = fingerprint("v2", reply.body)
                 return Same() if now == seen else Moved(now, pktline.parse_v2(reply.body).versions())
             if reply.status not in _UNDECIDED:
                 return _failure(base, reply)
-        reply = await self._http.ask(f"{base}/info/refs?service=git-upload-pack", ("Accept: */*",), None, pins)
+        place = f"{base}/info/refs?service=git-upload-pack"
+        reply = await self._http.ask(place, ("Accept: */*", *auth), None, pins)
         if reply.status == 200 and reply.content_type == _GET_MEDIA:
             versions = pktline.parse_v0(reply.body).versions()
             if all(len(oid) == 40 for name, oid in versions.items() if name != "HEAD"):
