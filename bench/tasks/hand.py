@@ -12,6 +12,7 @@ import uvloop
 from skep.clock import SystemClock
 from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, Beat, Hello, Order, Outcome, Refused
+from skep.model.credential import Key
 from skep.model.member import Offer
 from skep.model.task import Run, TaskHold
 from skep.worker.doer import Doer
@@ -34,6 +35,10 @@ class Hand:
 
     def begin(self, runs: Sequence[Run]) -> None:
         self.doer.begin(runs)
+
+    def unlock(self, keys: Sequence[Key]) -> None: ...
+
+    def interest(self, sources: Sequence[str]) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)

@@ -23,6 +23,23 @@ def _natural(text: str) -> Meta:
 
 Seconds = float
 Names = tuple[str, ...]
+PollRule = Literal["share", "age", "cube_root"]
+
+
+class PollBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table `[[poll]]`: other bounds for the sources with a label."""
+
+    label: str
+    min: Annotated[float, Meta(gt=0)] | None = None
+    max: Annotated[float, Meta(gt=0)] | None = None
+
+
+class HostLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table `[[host]]`: other limits for one upstream host, named as in its URLs, with the port if there is one."""
+
+    name: str
+    concurrency: Annotated[int, Meta(gt=0)] | None = None
+    rate: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,10 +67,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
 
     poll_min: Annotated[Seconds, _positive("shortest time between two looks at one source")] = 60.0
-    poll_max: Annotated[Seconds, _positive("longest time between two looks at one source")] = 28_800.0
+    poll_max: Annotated[Seconds, _positive("longest time between two looks at one source")] = 86_400.0
+    poll_rule: Annotated[
+        PollRule, _about("how often which source is looked at: by its rate of change, its age, or the age's cube root")
+    ] = "share"
+    poll_budget: Annotated[float, _natural("looks per second of this worker, shared by the rule; 0: no budget")] = 0.0
+    poll: Annotated[
+        tuple[PollBounds, ...], _about("bounds by label: [[poll]] with label and min, max in seconds; the first wins")
+    ] = ()
     poll_concurrency: Annotated[int, _positive("looks at the same time")] = 64
     host_concurrency: Annotated[int, _positive("looks and fetches at the same time at one upstream host")] = 8
     host_rate: Annotated[float, _positive("requests per second to one upstream host")] = 50.0
+    host: Annotated[
+        tuple[HostLimit, ...], _about("limits by host: [[host]] with name and concurrency, rate (per second)")
+    ] = ()
     look_timeout: Annotated[Seconds, _positive("longest time for one look")] = 30.0
     fetch_concurrency: Annotated[int, _positive("fetches at the same time")] = 4
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from skep.model.source import Failure
-from skep.schedule.cadence import Bounds, after_failure, after_success, worth_telling
-from skep.schedule.hosts import LOCAL, Hosts, host_of
+from skep.schedule.cadence import Bounds, interval, pause, worth_telling
+from skep.schedule.hosts import LOCAL, Hosts, Limit, host_of
 from skep.schedule.picker import Picker
 from skep.schedule.queue import DueQueue
 
@@ -29,15 +29,21 @@ classes = st.sampled_from(
 DAY = 86_400.0
 
 
-@given(st.floats(-1e9, 1e12), st.floats(0.01, 1e4), st.floats(0, 1e6), chances)
-def test_a_good_look_stays_within_bounds(age: float, low: float, more: float, chance: float) -> None:
-    assert low <= after_success(age, Bounds(low, low + more), chance) <= low + more
+@given(st.floats(0, 1e12), st.floats(0.01, 1e4), st.floats(0, 1e6), chances)
+def test_an_interval_stays_within_bounds(wait: float, low: float, more: float, chance: float) -> None:
+    assert low <= interval(wait, Bounds(low, low + more), chance) <= low + more
 
 
 @given(st.floats(0, 1e7), st.floats(0, 1e7), chances)
-def test_a_quiet_source_is_asked_less_often(age: float, older: float, chance: float) -> None:
+def test_a_longer_wait_is_no_shorter_interval(wait: float, more: float, chance: float) -> None:
     bounds = Bounds(60, 28_800)
-    assert after_success(age, bounds, chance) <= after_success(age + older, bounds, chance)
+    assert interval(wait, bounds, chance) <= interval(wait + more, bounds, chance)
+
+
+@given(st.sampled_from([0.0, 60.0, 1e9]))
+def test_even_at_a_bound_looks_are_spread(wait: float) -> None:
+    bounds = Bounds(60, 28_800)
+    assert interval(wait, bounds, 0.9) > 1.1 * interval(wait, bounds, 0.1)
 
 
 @given(classes, st.integers(1, 10_000), st.none() | st.floats(allow_nan=True), chances)
@@ -45,17 +51,17 @@ def test_a_failing_source_rests_longer_and_longer_but_never_for_ever(
     kind: str, failures: int, retry_after: float | None, chance: float
 ) -> None:
     failure = Failure(kind, "", retry_after)  # type: ignore[arg-type]
-    pause = after_failure(failure, failures, chance)
-    assert 0 < pause <= 1.1 * DAY
-    assert pause <= after_failure(failure, failures + 1, chance)
+    rest = pause(failure, failures, chance)
+    assert 0 < rest <= 1.1 * DAY
+    assert rest <= pause(failure, failures + 1, chance)
     if retry_after is not None and not math.isnan(retry_after):
-        assert pause >= min(retry_after, DAY)
+        assert rest >= min(retry_after, DAY)
 
 
 def test_network_begins_at_half_a_minute_and_ends_at_an_hour() -> None:
-    assert after_failure(Failure("network", ""), 1, 0.5) == 30
-    assert after_failure(Failure("network", ""), 2, 0.5) == 60
-    assert after_failure(Failure("network", ""), 99, 0.5) == 3600
+    assert pause(Failure("network", ""), 1, 0.5) == 30
+    assert pause(Failure("network", ""), 2, 0.5) == 60
+    assert pause(Failure("network", ""), 99, 0.5) == 3600
 
 
 def test_repeats_are_told_at_powers_of_two() -> None:
@@ -113,7 +119,7 @@ class PickerKeepsItsPromises(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.hosts = Hosts(concurrency=2, rate=1.0)
+        self.hosts = Hosts(Limit(2, 1.0))
         self.picker = Picker(self.hosts)
         self.due: dict[str, float] = {}
         self.running: dict[str, str] = {}
@@ -143,7 +149,7 @@ class PickerKeepsItsPromises(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from("xyz"), seconds=st.integers(1, 4))
     def rest(self, host: str, seconds: int) -> None:
-        self.hosts.rest(host, self.now + seconds)
+        self.hosts.rest(host, self.now, self.now + seconds)
         self.rests[host] = max(self.rests.get(host, 0), self.now + seconds)
 
     @precondition(lambda self: self.running)

@@ -40,7 +40,7 @@ class Bench:
         await self.poller.hold(source)
 
     async def ask(self, source: str, epoch: int = 1) -> None:
-        self.poller.ask(source, epoch)
+        await self.poller.ask(source, epoch)
         await self.store.obey([Order(0, FetchNow(source, epoch))])
 
     async def outbox(self) -> list[Outcome]:
@@ -159,7 +159,7 @@ async def test_a_failure_is_told_when_it_begins_and_when_it_ends(file: Path) -> 
         box = await one.until(lambda box: len(box) == 2)
         assert isinstance(box[1].body, Failed)
         del kind.failing["s"]
-        watch = one.poller.find("s")
+        watch = one.poller._watches.get("s")
         assert watch is not None
         assert watch.failures == 1
         one.poller._turns.bump("s")
@@ -222,16 +222,16 @@ async def test_release_and_hold_again_while_the_fetch_still_runs(file: Path) -> 
         await kind.hung.wait()
         kind.hang = ""
         await one.store.obey([Order(5, Release("s"))])
-        one.poller.drop("s")
+        await one.poller.drop("s")
         await one.hold("s", epoch=2)
         box = await one.until(lambda box: box)
         assert box[0].epoch == 2
         await one.store.obey([Order(6, Release("s"))])
-        one.poller.drop("s")
+        await one.poller.drop("s")
         async with asyncio.timeout(20):
-            while await one.store.watches(released=True) or kind.mirror:
+            while await one.store.released() or kind.mirror:
                 await asyncio.sleep(0.002)
-        assert await one.store.watches() == []
+        assert await one.store.next((-1.0, ""), 10) == []
 
 
 async def test_a_bug_in_a_kind_is_a_failure_of_one_source(file: Path) -> None:
@@ -253,7 +253,7 @@ async def test_the_schedule_goes_on_where_it_was(file: Path) -> None:
         await one.hold("s")
         box = await one.until(lambda box: box)
     async with bench(file, kind) as one:
-        watch = (await one.store.watches())[0]
+        (watch,) = await one.store.next((-1.0, ""), 10)
         assert watch.next_look == box[0].next_poll
         assert one.store.boot == 2
     assert kind.looks["s"] == 1
@@ -329,7 +329,7 @@ class NothingIsSwallowed(RuleBasedStateMachine):
 
 
 def _asked(one: Bench) -> bool:
-    watch = one.poller.find("s")
+    watch = one.poller._watches.get("s")
     return watch is None or bool(watch.asks)
 
 

@@ -71,6 +71,7 @@ class Held(msgspec.Struct, frozen=True):
     seen: str = ""
     #: batches made so far in this epoch
     batches: int = 0
+    labels: tuple[str, ...] = ()
 
 
 class Move(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""When to look at a source again: one pure decision over its history."""
+"""The next look in seconds: spread so that sources do not come in herds, and rarer while a source fails."""
 
 import math
 
@@ -6,8 +6,6 @@ import msgspec
 
 from skep.model.source import Failure, FailureClass
 
-#: look again after this share of the time that has passed since the last change
-_AGE_SHARE = 0.5
 #: of an interval, when somebody is interested in the source
 _INTEREST_SHARE = 0.25
 _JITTER = 0.1
@@ -36,20 +34,22 @@ class Bounds(msgspec.Struct, frozen=True):
     longest: float
 
 
-def after_success(age: float, bounds: Bounds, chance: float) -> float:
-    """Seconds until the next look, `age` seconds after the last change; `chance` in [0, 1) spreads them."""
-    return _clamp(_jitter(max(0.0, age) * _AGE_SHARE, chance), bounds.shortest, bounds.longest)
+def interval(wait: float, bounds: Bounds, chance: float) -> float:
+    """`wait` within bounds, spread by `chance` in [0, 1): also where a bound holds, so that herds dissolve there."""
+    low, high = bounds.shortest, bounds.longest
+    within = _clamp(wait, low / (1 - _JITTER), high / (1 + _JITTER))
+    return _clamp(_jitter(within, chance), low, high)
 
 
-def after_failure(failure: Failure, failures: int, chance: float) -> float:
+def pause(failure: Failure, failures: int, chance: float) -> float:
     """Seconds until the next try, after `failures` (from 1) in a row of this class."""
     first, longest = _BACKOFF[failure.kind]
-    pause = first if failures <= 1 else min(longest, first * 2.0 ** min(failures - 1, 64))
-    pause = _jitter(pause, chance)
+    rest = first if failures <= 1 else min(longest, first * 2.0 ** min(failures - 1, 64))
+    rest = _jitter(rest, chance)
     wish = failure.retry_after
     if wish is None or math.isnan(wish):
-        return pause
-    return max(pause, _clamp(wish, 0.0, _LONGEST_RETRY_AFTER))
+        return rest
+    return max(rest, _clamp(wish, 0.0, _LONGEST_RETRY_AFTER))
 
 
 def sooner(last: float, planned: float, bounds: Bounds) -> float:

@@ -1,11 +1,16 @@
 """How hard one upstream host may be asked: so many at once, so many a second, and not at all while it wants rest."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 #: the host of local paths: no rate, only so many at once
 LOCAL = ""
+#: a host that sent us away is asked at half the rate afterwards; this time doubles it again
+_RECOVERY_SECONDS = 1800.0
+_SLOWEST = 1 / 1024
 
 
 def host_of(url: str) -> str:
@@ -20,56 +25,98 @@ def host_of(url: str) -> str:
     return head.rpartition("@")[2].lower() if colon and "/" not in head else LOCAL
 
 
+class Bucket:
+    """So many a second, and so many at once after a pause."""
+
+    __slots__ = ("_at", "_burst", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = max(1.0, burst)
+        self._tokens = self._burst
+        self._at = now
+
+    def delay(self, now: float, pace: float = 1.0) -> float:
+        """Seconds until the next may go, at this share of the rate."""
+        rate = self._rate * pace
+        if now > self._at:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * rate)
+        self._at = now
+        return 0.0 if self._tokens >= 1.0 else (1.0 - self._tokens) / rate
+
+    def take(self) -> None:
+        self._tokens -= 1.0
+
+
+class Limit(NamedTuple):
+    concurrency: int
+    #: requests per second
+    rate: float
+
+
+class Rest(NamedTuple):
+    """What is worth remembering of a host that sent us away."""
+
+    until: float
+    #: the share of its rate that it is asked at afterwards, until it has recovered
+    pace: float
+
+    def pace_at(self, now: float) -> float:
+        since = max(0.0, now - self.until) / _RECOVERY_SECONDS
+        return min(1.0, self.pace * math.exp2(min(since, 64.0)))
+
+
+_FRESH = Rest(0.0, 1.0)
+
+
 @dataclass(slots=True)
 class _Host:
-    tokens: float
-    at: float
+    limit: Limit
+    bucket: Bucket
     running: int = 0
-    rests_until: float = 0.0
+    rest: Rest = _FRESH
 
 
 class Hosts:
     """A pure state machine: the caller brings the time."""
 
-    def __init__(self, concurrency: int, rate: float) -> None:
-        self._concurrency = concurrency
-        self._rate = rate
-        self._burst = max(1.0, rate)
+    def __init__(self, limit: Limit, by_name: Mapping[str, Limit] | None = None) -> None:
+        self._limit = limit
+        self._by_name = dict(by_name or {})
         self._hosts: dict[str, _Host] = {}
 
     def delay(self, name: str, now: float) -> float:
         """Seconds until it may be asked: 0 now, inf when somebody has to leave first."""
         host = self._host(name, now)
-        if host.running >= self._concurrency:
+        if host.running >= host.limit.concurrency:
             return math.inf
-        if now < host.rests_until:
-            return host.rests_until - now
-        if name == LOCAL:
-            return 0.0
-        if now > host.at:
-            host.tokens = min(self._burst, host.tokens + (now - host.at) * self._rate)
-        host.at = now
-        return 0.0 if host.tokens >= 1.0 else (1.0 - host.tokens) / self._rate
+        if now < host.rest.until:
+            return host.rest.until - now
+        return 0.0 if name == LOCAL else host.bucket.delay(now, host.rest.pace_at(now))
 
     def enter(self, name: str, now: float) -> None:
         host = self._host(name, now)
         host.running += 1
-        host.tokens -= 1.0
+        host.bucket.take()
 
     def leave(self, name: str) -> None:
         self._hosts[name].running -= 1
 
-    def rest(self, name: str, until: float) -> None:
-        """Nobody asks this host before `until`."""
-        host = self._host(name, until)
-        host.rests_until = max(host.rests_until, until)
+    def rest(self, name: str, now: float, until: float) -> Rest:
+        """Nobody asks this host before `until`; then slower. Answers to what was under way do not slow it again."""
+        host = self._host(name, now)
+        known = host.rest
+        pace = max(_SLOWEST, known.pace_at(now) / 2) if now >= known.until else known.pace
+        host.rest = Rest(max(known.until, until), pace)
+        return host.rest
 
-    def resting(self, now: float) -> dict[str, float]:
-        """What is worth remembering over a restart: host -> until."""
-        return {name: host.rests_until for name, host in self._hosts.items() if host.rests_until > now}
+    def restore(self, name: str, now: float, rest: Rest) -> None:
+        """As it was before a restart."""
+        self._host(name, now).rest = rest
 
     def _host(self, name: str, now: float) -> _Host:
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = _Host(self._burst, now)
+            limit = self._by_name.get(name, self._limit)
+            host = self._hosts[name] = _Host(limit, Bucket(limit.rate, limit.rate, now))
         return host

@@ -266,7 +266,8 @@ class Sources:
         row = rows[0]
         entries = await self._db.read("SELECT name, version FROM entry WHERE source = :id", id=id)
         told = {entry["name"]: entry["version"] for entry in entries if entry["version"] is not None}
-        return Held(id, row["number"], row["kind"], row["url"], row["epoch"], row["visibility"], told)
+        labels = tuple(json.loads(row["labels"]))
+        return Held(id, row["number"], row["kind"], row["url"], row["epoch"], row["visibility"], told, labels=labels)
 
     async def is_former(self, name: str) -> bool:
         """A source had this name before, and none has it now."""

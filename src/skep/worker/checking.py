@@ -15,7 +15,7 @@ class Checking:
         self._kinds = kinds
 
     async def fsck(self, run: Run) -> dict[str, Any]:
-        watch = self._poller.find(run.spec.source)
+        watch = await self._poller.find(run.spec.source)
         if watch is None:
             raise TaskFailed(f"{run.spec.source or 'no source'} is not mirrored here")
         failure = await self._kinds[watch.held.kind].check(watch.held)

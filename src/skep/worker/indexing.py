@@ -90,14 +90,14 @@ class Indexing:
 
     def _careful(self, step: Callable[[Run, Watch], Awaitable[Any]]) -> Doing:
         async def do(run: Run) -> Any:
-            watch = self._poller.find(run.spec.source)
+            watch = await self._poller.find(run.spec.source)
             if watch is None or not watch.last_looked:
                 raise TaskFailed(f"{run.spec.source} is not mirrored here yet")
             try:
                 return await step(run, watch)
             except SkepError as error:
                 if run.last:
-                    await self._give_up(watch, error.message)
+                    await self._give_up(await self._poller.find(watch.source) or watch, error.message)
                 raise
             finally:
                 self._counts.get(watch.source, {}).pop(run.task, None)

@@ -11,17 +11,19 @@ from skep.config import Settings
 from skep.errors import SkepError
 from skep.link.messages import Looked
 from skep.model.source import Failure, Progress
-from skep.schedule.cadence import Bounds, sooner
+from skep.schedule.cadence import sooner
+from skep.schedule.policy import Policy
 from skep.sources.base import Kind, Look, Moved, Same
+from skep.worker.removal import Removal
 from skep.worker.store import Store
 from skep.worker.teller import Teller
 from skep.worker.turns import Turns
 from skep.worker.watch import Watch
+from skep.worker.watches import KEEP, Watches
 
 log = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 1.0
-_REMOVE_AGAIN_SECONDS = 60.0
 #: announcements kept for fetches that wait; beyond, the upstream is asked again when its turn comes
 _KEPT_MOVED = 64
 _LOOKED_PER_BEAT = 5_000
@@ -43,49 +45,47 @@ class Poller:
         settings: Settings,
         clock: Clock,
         on_progress: Callable[[], None] = lambda: None,
+        keep: int = KEEP,
     ) -> None:
         self._store = store
         self._kinds = kinds
         self._clock = clock
         self._on_progress = on_progress
-        self._bounds = Bounds(settings.poll_min, settings.poll_max)
         self._turns = Turns(settings, clock, look=self._look, fetch=self._fetch, blocked=lambda: store.full)
-        self._teller = Teller(store, self._turns.hosts, settings, clock)
-        self._watches: dict[str, Watch] = {}
+        self._policy = Policy.of(settings)
+        self._teller = Teller(store, self._turns.hosts, self._policy, clock)
+        self._watches = Watches(store, keep)
+        self._removal = Removal(store, kinds, self._removed)
         #: moved, and not fetched yet
         self._finds: dict[str, _Find] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         #: held anew while something was still in hand
         self._again: dict[str, Watch] = {}
-        #: released, the mirror still there
-        self._leaving: dict[str, Watch] = {}
-        self._removing: set[str] = set()
         self._looked: dict[str, Watch] = {}
         self._group: asyncio.TaskGroup | None = None
         self.progress: dict[str, Progress] = {}
 
     async def load(self) -> None:
         """Remember what is held; before the first order comes."""
-        for host, until in (await self._store.resting()).items():
-            self._turns.hosts.rest(host, until)
-        for watch in await self._store.watches():
-            self._watches[watch.source] = watch
-            self._queue(watch)
-        for watch in await self._store.watches(released=True):
-            self._leaving[watch.source] = watch
+        for host, rest in (await self._store.rests()).items():
+            self._turns.hosts.restore(host, self._clock.now(), rest)
+        if self._policy.budget:
+            self._policy.restore(await self._store.cells())
+        await self._removal.load()
+        await self._look_ahead()
 
     async def run(self) -> None:
         """Until cancelled; what is in hand then is dropped, and found again at the next start."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                for source in self._leaving:
-                    self._remove_soon(source)
+                self._removal.start(group)
                 self._turns.start(group)
                 try:
-                    await self._flush()
+                    await self._tend()
                 finally:
                     self._group = None
+                    self._removal.stop()
                     self._turns.stop()
         finally:
             await self._store.flush()
@@ -99,33 +99,36 @@ class Poller:
         if fresh is None or dropped:
             return
         if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
-            known.held = msgspec.structs.replace(known.held, visibility=fresh.held.visibility, number=fresh.held.number)
+            held = fresh.held
+            known.held = msgspec.structs.replace(
+                known.held, visibility=held.visibility, number=held.number, labels=held.labels
+            )
             return
-        self._leaving.pop(source, None)
+        self._removal.take_back(source)
         self._interrupt(source)
         if self._in_hand(source):
             self._again[source] = fresh
-        else:
-            fresh.next_look = 0.0
-            self._watches[source] = fresh
+        elif self._watches.offer(fresh):
+            fresh.next_look = self._clock.now() if anew else fresh.next_look
             self._queue(fresh)
             self._turns.kick()
 
-    def drop(self, source: str) -> None:
+    async def drop(self, source: str) -> None:
         """Stop, and remove the mirror."""
         again = self._again.pop(source, None)
-        watch = self._watches.pop(source, None) or again
+        watch = self._watches.pop(source) or again or await self._store.watch(source, released=True)
         if watch is None:
             return
+        self._policy.count(watch.label, watch.wait, -1)
         self._turns.looks.discard(source)
         self._interrupt(source)
-        self._leaving[source] = watch
+        self._removal.put(watch)
         if not self._in_hand(source):
-            self._remove_soon(source)
+            self._removal.begin(source)
 
-    def ask(self, source: str, epoch: int) -> None:
+    async def ask(self, source: str, epoch: int) -> None:
         """Somebody waits for the next outcome."""
-        watch = self._watches.get(source)
+        watch = await self.find(source)
         if watch is not None and watch.held.epoch == epoch:
             watch.asks += 1
             self._turns.bump(source)
@@ -133,7 +136,7 @@ class Poller:
 
     def unlocked(self, hosts: Collection[str]) -> None:
         """There may be better credentials for these: whoever was refused is asked again."""
-        for watch in self._watches.values():
+        for watch in list(self._watches):
             if watch.failure == "auth" and watch.host in hosts:
                 self._hasten(watch, 0.0)
         self._turns.kick()
@@ -142,7 +145,7 @@ class Poller:
         """People look at these: so do we, sooner than planned, though no more often than the bounds permit."""
         for watch in filter(None, map(self._watches.get, sources)):
             if watch.failure is None:
-                self._hasten(watch, sooner(watch.last_looked, watch.next_look, self._bounds))
+                self._hasten(watch, sooner(watch.last_looked, watch.next_look, self._policy.bounds(watch.label)))
         self._turns.kick()
 
     def _hasten(self, watch: Watch, due: float) -> None:
@@ -156,8 +159,16 @@ class Poller:
 
     # what others want to know
 
-    def find(self, source: str) -> Watch | None:
-        return self._watches.get(source)
+    async def find(self, source: str) -> Watch | None:
+        """From memory, else from the file; then it stays in memory until it was looked at."""
+        if (known := self._watches.get(source)) is not None:
+            return known
+        fresh = await self._store.watch(source)
+        if fresh is None or source in self._removal or source in self._watches:
+            return self._watches.get(source)
+        self._watches.put(fresh)
+        self._queue(fresh)
+        return fresh
 
     def looked(self) -> tuple[Looked, ...]:
         """What was looked at since the last call and was the same."""
@@ -166,7 +177,7 @@ class Poller:
 
     def fetching(self) -> list[str]:
         """URLs of what is being fetched."""
-        return [self._watches[source].held.url for source in self._fetching if source in self._watches]
+        return [watch.held.url for source in self._fetching if (watch := self._watches.get(source))]
 
     # looking
 
@@ -285,7 +296,8 @@ class Poller:
     def _stumble(self, watch: Watch, error: Exception) -> None:
         """What happened could not be noted: nothing was told, so nothing is lost; it is tried again later."""
         log.error("cannot note what became of %s", watch.held.url, exc_info=error)
-        watch.failed(self._clock.now(), Failure("disk", str(error)), self._clock.random())
+        watch.failed(self._clock.now(), Failure("disk", str(error)), self._policy, self._clock.random())
+        self._store.note(watch)
 
     # turns
 
@@ -293,7 +305,7 @@ class Poller:
         self._turns.looks.put(watch.source, watch.host, 0.0 if watch.asks else watch.next_look)
 
     def _in_hand(self, source: str) -> bool:
-        return self._turns.running(source) or source in self._removing
+        return self._turns.running(source) or self._removal.running(source)
 
     def _interrupt(self, source: str) -> None:
         """A fetch that nobody wants any more ends now; a look ends soon by itself."""
@@ -310,31 +322,30 @@ class Poller:
             self._group.create_task(self.hold(source, anew=True))
         elif watch is not None:
             self._queue(watch)
-        elif source in self._leaving:
-            self._remove_soon(source)
+            self._watches.moved(source)
+        elif source in self._removal:
+            self._removal.begin(source)
 
-    def _remove_soon(self, source: str) -> None:
-        if self._group is not None:
-            self._removing.add(source)
-            self._group.create_task(self._remove(source))
-
-    async def _remove(self, source: str) -> None:
-        while (watch := self._leaving.get(source)) is not None:
-            try:
-                await self._kinds[watch.held.kind].remove(watch.held)
-                await self._store.forget(source)
-                self._leaving.pop(source, None)
-            except Exception:
-                log.exception("cannot remove the mirror of %s yet", watch.held.url)
-                await asyncio.sleep(_REMOVE_AGAIN_SECONDS)
-        self._removing.discard(source)
+    def _removed(self, source: str) -> None:
         self._finish(source)
         self._turns.kick()
 
-    async def _flush(self) -> None:
+    async def _tend(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_SECONDS)
             try:
-                await self._store.flush()
+                await self._watches.tidy(self._let_go)
+                await self._look_ahead()
             except SkepError as error:
-                log.error("cannot write the schedule: %s", error.message)
+                log.error("cannot keep the schedule: %s", error.message)
+
+    async def _look_ahead(self) -> None:
+        for watch in await self._watches.more(self._clock.now()):
+            self._queue(watch)
+        self._turns.kick()
+
+    def _let_go(self, source: str) -> bool:
+        """True when it only waited for its next look."""
+        waited = source in self._turns.looks
+        self._turns.looks.discard(source)
+        return waited

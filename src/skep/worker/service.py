@@ -154,14 +154,14 @@ class _Post:
     async def obey(self, orders: Sequence[Order]) -> None:
         for order in orders:
             if isinstance(order.body, FetchNow):
-                self.poller.ask(order.body.source, order.body.epoch)
+                await self.poller.ask(order.body.source, order.body.epoch)
         await self._store.obey(orders)
         for order in orders:
             match order.body:
                 case Hold(held):
                     await self.poller.hold(held.source)
                 case Release(source):
-                    self.poller.drop(source)
+                    await self.poller.drop(source)
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
         return await self._store.outcomes(after, limit)

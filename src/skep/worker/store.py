@@ -9,11 +9,17 @@ from skep.engines.db.base import Database, Row, Tx, Value
 from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
 from skep.model.ids import new_id
 from skep.model.source import Held
+from skep.schedule.estimate import FIRST_OBSERVED
+from skep.schedule.hosts import Rest
+from skep.schedule.policy import CELL
 from skep.worker import tables
 from skep.worker.watch import Watch
 
 #: outcomes kept while the coordinator is away; then nothing is fetched any more, and nothing is dropped
 OUTBOX_LIMIT = 10_000
+
+#: in the order of next looks: the time, then the source
+Place = tuple[float, str]
 
 _encode = msgspec.msgpack.encode
 _held = msgspec.msgpack.Decoder(Held).decode
@@ -28,7 +34,7 @@ class Store:
         self._limit = limit
         self._pending = 0
         self._noted: dict[str, Watch] = {}
-        self._resting: dict[str, float] = {}
+        self._resting: dict[str, Rest] = {}
         self.member = ""
         self.boot = 0
         #: called when the outbox has grown
@@ -55,12 +61,22 @@ class Store:
 
     # what is held
 
-    async def watches(self, *, released: bool = False) -> list[Watch]:
-        return [_watch(row) for row in await self._db.read(tables.WATCHES, released=int(released))]
+    async def next(self, after: Place, limit: int) -> list[Watch]:
+        """By the time of their next look."""
+        rows = await self._db.read(tables.NEXT, after=after[0], source=after[1], limit=limit)
+        return [_watch(row) for row in rows]
 
-    async def watch(self, source: str) -> Watch | None:
-        rows = await self._db.read(tables.WATCHES + " AND held.source = :source", released=0, source=source)
+    async def watch(self, source: str, *, released: bool = False) -> Watch | None:
+        sql = tables.WATCH + " WHERE look.source = :source AND released = :released"
+        rows = await self._db.read(sql, released=int(released), source=source)
         return _watch(rows[0]) if rows else None
+
+    async def released(self) -> list[Watch]:
+        return [_watch(row) for row in await self._db.read(tables.WATCH + " WHERE released = 1")]
+
+    async def cells(self) -> list[tuple[str, int, int, float]]:
+        rows = await self._db.read(tables.CELLS, width=CELL)
+        return [(row["label"], row["cell"], row["n"], row["looks"]) for row in rows]
 
     async def told(self, source: str) -> dict[str, str]:
         rows = await self._db.read("SELECT told FROM held WHERE source = :source", source=source)
@@ -68,12 +84,13 @@ class Store:
 
     async def obey(self, orders: Sequence[Order]) -> None:
         """All of them in one transaction; durable on return."""
+        now = self._clock.now()
 
         async def work(tx: Tx) -> None:
             for order in orders:
                 match order.body:
                     case Hold(held):
-                        await _hold(tx, held)
+                        await _hold(tx, held, now)
                     case Release(source):
                         await tx.rows("UPDATE held SET released = 1 WHERE source = :source", source=source)
                     case FetchNow(source, epoch):
@@ -164,30 +181,32 @@ class Store:
         """Its schedule moved; written with the next `flush`."""
         self._noted[watch.source] = watch
 
-    def rest(self, host: str, until: float) -> None:
-        self._resting[host] = until
+    def rest(self, host: str, rest: Rest) -> None:
+        self._resting[host] = rest
 
-    async def resting(self) -> dict[str, float]:
-        rows = await self._db.read("SELECT name, rests_until FROM host")
-        return {row["name"]: row["rests_until"] for row in rows}
+    async def rests(self) -> dict[str, Rest]:
+        rows = await self._db.read("SELECT name, rests_until, pace FROM host")
+        return {row["name"]: Rest(row["rests_until"], row["pace"]) for row in rows}
 
     async def flush(self) -> None:
         """One write for all looks since the last: what it holds can be found out again."""
         if not self._noted and not self._resting:
             return
-        rows = [_note(watch) for watch in self._noted.values()]
-        hosts: list[dict[str, Value]] = [{"name": name, "until": until} for name, until in self._resting.items()]
+        noted, resting = self._noted, self._resting
         self._noted, self._resting = {}, {}
+        hosts: list[dict[str, Value]] = [
+            {"name": name, "until": rest.until, "pace": rest.pace} for name, rest in resting.items()
+        ]
 
         async def work(tx: Tx) -> None:
-            await tx.many(tables.NOTE, rows)
-            await tx.many(
-                "INSERT INTO host (name, rests_until) VALUES (:name, :until) "
-                "ON CONFLICT (name) DO UPDATE SET rests_until = excluded.rests_until",
-                hosts,
-            )
+            await tx.many(tables.NOTE, [_note(watch) for watch in noted.values()])
+            await tx.many(tables.REST, hosts)
 
-        await self._db.write(work, runtime=True)
+        try:
+            await self._db.write(work, runtime=True)
+        except BaseException:
+            self._noted, self._resting = noted | self._noted, resting | self._resting
+            raise
 
     # the outbox
 
@@ -210,7 +229,7 @@ class Store:
         self.on_outcome()
 
 
-async def _hold(tx: Tx, held: Held) -> None:
+async def _hold(tx: Tx, held: Held, now: float) -> None:
     known = await tx.rows(tables.KNOWN, source=held.source)
     spec = _encode(msgspec.structs.replace(held, told={}, seen="", batches=0))
     if known and known[0]["epoch"] > held.epoch:
@@ -219,7 +238,7 @@ async def _hold(tx: Tx, held: Held) -> None:
         anew = known[0]["released"] or _held(known[0]["spec"]).url != held.url
         await tx.rows(tables.HOLD_AGAIN, source=held.source, spec=spec, anew=int(anew))
         if anew:
-            await tx.rows("UPDATE look SET next_look = 0 WHERE source = :source", source=held.source)
+            await tx.rows("UPDATE look SET next_look = :now WHERE source = :source", source=held.source, now=now)
         return
     await tx.rows(
         tables.HOLD,
@@ -229,7 +248,7 @@ async def _hold(tx: Tx, held: Held) -> None:
         told=_encode(held.told),
         batches=held.batches,
     )
-    await tx.rows("DELETE FROM look WHERE source = :source", source=held.source)
+    await tx.rows(tables.ENTER, source=held.source, now=now, observed=FIRST_OBSERVED)
 
 
 async def _post(tx: Tx, outcome: Outcome) -> None:
@@ -238,21 +257,24 @@ async def _post(tx: Tx, outcome: Outcome) -> None:
     await tx.rows(tables.OUTBOX, n=counted[0]["value"], body=_encode(outcome))
 
 
+_NOTED = (
+    "last_looked",
+    "last_changed",
+    "next_look",
+    "failures",
+    "failure",
+    "changes",
+    "observed",
+    "wait",
+    "label",
+)
+
+
 def _note(watch: Watch) -> dict[str, Value]:
-    return {
-        "source": watch.source,
-        "last_looked": watch.last_looked,
-        "last_changed": watch.last_changed,
-        "next_look": watch.next_look,
-        "failures": watch.failures,
-        "failure": watch.failure,
-    }
+    return {"source": watch.source, **{name: getattr(watch, name) for name in _NOTED}}
 
 
 def _watch(row: Row) -> Watch:
     held = msgspec.structs.replace(_held(row["spec"]), seen=row["seen"], batches=row["batches"])
-    watch = Watch(held, asks=row["asked"], fetching=bool(row["fetching"]))
-    if row["next_look"] is not None:
-        watch.last_looked, watch.last_changed = row["last_looked"], row["last_changed"]
-        watch.next_look, watch.failures, watch.failure = row["next_look"], row["failures"], row["failure"]
-    return watch
+    plan = {name: row[name] for name in _NOTED}
+    return Watch(held, asks=row["asked"], fetching=bool(row["fetching"]), **plan)

@@ -11,18 +11,37 @@ STEPS = [
     );
     CREATE TABLE look (
         source TEXT PRIMARY KEY, last_looked DOUBLE PRECISION NOT NULL, last_changed DOUBLE PRECISION NOT NULL,
-        next_look DOUBLE PRECISION NOT NULL, failures BIGINT NOT NULL, failure TEXT
+        next_look DOUBLE PRECISION NOT NULL, failures BIGINT NOT NULL, failure TEXT, changes DOUBLE PRECISION NOT NULL,
+        observed DOUBLE PRECISION NOT NULL, wait DOUBLE PRECISION NOT NULL, label TEXT NOT NULL
     );
+    CREATE INDEX look_next ON look (next_look, source);
+    CREATE INDEX held_released ON held (source) WHERE released = 1;
     CREATE TABLE outbox (n BIGINT PRIMARY KEY, body BYTEA NOT NULL);
-    CREATE TABLE host (name TEXT PRIMARY KEY, rests_until DOUBLE PRECISION NOT NULL)
+    CREATE TABLE host (name TEXT PRIMARY KEY, rests_until DOUBLE PRECISION NOT NULL, pace DOUBLE PRECISION NOT NULL)
     """
 ]
 
 COUNT = "UPDATE counter SET value = value + 1 WHERE name = :name RETURNING value"
 
-WATCHES = """
-    SELECT held.source, spec, seen, batches, fetching, asked, last_looked, last_changed, next_look, failures, failure
-    FROM held LEFT JOIN look ON look.source = held.source WHERE released = :released
+WATCH = """
+    SELECT spec, seen, batches, fetching, asked, last_looked, last_changed, next_look, failures, failure,
+        changes, observed, wait, label
+    FROM look JOIN held ON held.source = look.source
+"""
+
+#: the next ones by time, after a place in that order
+NEXT = (
+    WATCH
+    + """
+    WHERE (look.next_look, look.source) > (:after, :source) AND released = 0
+    ORDER BY look.next_look, look.source LIMIT :limit
+"""
+)
+
+#: how many sources wait how long: what the policy has counted
+CELLS = """
+    SELECT label, CAST(FLOOR(LN(wait) / :width) AS BIGINT) AS cell, COUNT(*) AS n, SUM(1 / wait) AS looks
+    FROM look WHERE wait > 0 GROUP BY 1, 2
 """
 
 KNOWN = "SELECT epoch, spec, released FROM held WHERE source = :source"
@@ -46,9 +65,22 @@ TELL = """
 
 OUTBOX = "INSERT INTO outbox (n, body) VALUES (:n, :body)"
 
+#: one that is held anew comes in where the others are now
+ENTER = """
+    INSERT INTO look
+        (source, last_looked, last_changed, next_look, failures, failure, changes, observed, wait, label)
+    VALUES (:source, 0, 0, :now, 0, NULL, 0, :observed, 0, '')
+    ON CONFLICT (source) DO UPDATE SET last_looked = 0, last_changed = 0, next_look = excluded.next_look, failures = 0,
+        failure = NULL, changes = 0, observed = excluded.observed, wait = 0, label = ''
+"""
+
 NOTE = """
-    INSERT INTO look (source, last_looked, last_changed, next_look, failures, failure)
-    VALUES (:source, :last_looked, :last_changed, :next_look, :failures, :failure)
-    ON CONFLICT (source) DO UPDATE SET last_looked = excluded.last_looked, last_changed = excluded.last_changed,
-        next_look = excluded.next_look, failures = excluded.failures, failure = excluded.failure
+    UPDATE look SET last_looked = :last_looked, last_changed = :last_changed, next_look = :next_look,
+        failures = :failures, failure = :failure, changes = :changes, observed = :observed, wait = :wait, label = :label
+    WHERE source = :source
+"""
+
+REST = """
+    INSERT INTO host (name, rests_until, pace) VALUES (:name, :until, :pace)
+    ON CONFLICT (name) DO UPDATE SET rests_until = excluded.rests_until, pace = excluded.pace
 """

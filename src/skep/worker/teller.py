@@ -5,27 +5,27 @@ from collections.abc import Mapping
 import msgspec
 
 from skep.clock import Clock
-from skep.config import Settings
 from skep.link.messages import Failed, Fetched
 from skep.model.ids import batch_id
 from skep.model.source import Failure, Move, diff
-from skep.schedule.cadence import Bounds, worth_telling
+from skep.schedule.cadence import worth_telling
 from skep.schedule.hosts import Hosts
+from skep.schedule.policy import Policy
 from skep.worker.store import Store
 from skep.worker.watch import Watch
 
 
 class Teller:
-    def __init__(self, store: Store, hosts: Hosts, settings: Settings, clock: Clock) -> None:
+    def __init__(self, store: Store, hosts: Hosts, policy: Policy, clock: Clock) -> None:
         self._store = store
         self._hosts = hosts
-        self._bounds = Bounds(settings.poll_min, settings.poll_max)
+        self._policy = policy
         self._clock = clock
 
     async def same(self, watch: Watch, at: float, asks: int) -> bool:
         """Nothing moved: only who waits, or saw it failing, is told. True when the next beat may say so."""
         quiet = not watch.failures and not asks
-        watch.succeeded(at, False, self._bounds, self._clock.random())
+        self._succeeded(watch, at, False)
         if quiet:
             self._store.note(watch)
             return True
@@ -38,7 +38,7 @@ class Teller:
     ) -> None:
         now = dict(versions)
         body = _body(watch, told, now)
-        watch.succeeded(at, bool(body.moves), self._bounds, self._clock.random())
+        self._succeeded(watch, at, bool(body.moves))
         await self._store.tell(watch, body, at=at, answers=asks, told=now, seen=seen)
 
     async def caught_up(self, watch: Watch, versions: Mapping[str, str]) -> None:
@@ -49,19 +49,24 @@ class Teller:
             watch.held = msgspec.structs.replace(watch.held, seen=watch.held.seen if now else "")
             return
         at = self._clock.now()
-        watch.succeeded(at, True, self._bounds, self._clock.random())
+        self._succeeded(watch, at, True)
         await self._store.tell(watch, _body(watch, told, now), at=at, told=now, seen="")
 
     async def failed(self, watch: Watch, failure: Failure, at: float, asks: int) -> None:
         before = watch.failure
-        watch.failed(self._clock.now(), failure, self._clock.random())
+        now = self._clock.now()
+        watch.failed(now, failure, self._policy, self._clock.random())
         if failure.retry_after is not None or failure.kind == "rate_limited":
-            self._hosts.rest(watch.host, watch.next_look)
-            self._store.rest(watch.host, watch.next_look)
+            self._store.rest(watch.host, self._hosts.rest(watch.host, now, watch.next_look))
         if asks or worth_telling(watch.failures, before, failure.kind):
             await self._store.tell(watch, Failed(failure, watch.failures), at=at, answers=asks)
         else:
             self._store.note(watch)
+
+    def _succeeded(self, watch: Watch, at: float, changed: bool) -> None:
+        first = not watch.last_looked
+        labels = watch.held.labels
+        watch.succeeded(at, at if changed and not first else None, self._policy, self._clock.random(), labels)
 
 
 def _body(watch: Watch, told: dict[str, str], now: dict[str, str]) -> Fetched:

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.schedule.hosts import Hosts
+from skep.schedule.hosts import Bucket, Hosts, Limit
 from skep.schedule.picker import Picker
+from skep.schedule.policy import BURST_SECONDS
 from skep.worker.hands import Hands
 
 #: the clock may be set: never sleep longer than this on what it said
@@ -21,7 +22,9 @@ class Turns:
     ) -> None:
         self._clock = clock
         self._blocked = blocked
-        self.hosts = Hosts(settings.host_concurrency, settings.host_rate)
+        self.hosts = _hosts(settings)
+        budget = settings.poll_budget
+        self._budget = Bucket(budget, budget * BURST_SECONDS, clock.now()) if budget else None
         self.looks, self.fetches = Picker(self.hosts), Picker(self.hosts)
         self._lookers = Hands(settings.poll_concurrency, lambda: self._take(self.looks), look)
         self._fetchers = Hands(settings.fetch_concurrency, lambda: self._take(self.fetches), fetch)
@@ -66,19 +69,26 @@ class Turns:
             self._arm()
 
     def _take(self, picker: Picker) -> str | None:
-        source = None if self._blocked() else picker.take(self._clock.now())
+        now = self._clock.now()
+        budget = self._budget if picker is self.looks else None
+        source = None if self._blocked() or (budget and budget.delay(now)) else picker.take(now)
         if source is None:
             self._arm()
         else:
             self._entered[source] = picker.entered
+            if budget:
+                budget.take()
         return source
 
     def _arm(self) -> None:
-        times = [due for due in (self.looks.due(), self.fetches.due()) if due is not None]
+        now = self._clock.now()
+        times = [due for due in (self.fetches.due(),) if due is not None]
+        if (due := self.looks.due()) is not None:
+            times.append(max(due, now + self._budget.delay(now)) if self._budget else due)
         if not times or self._blocked():
             return
         loop = asyncio.get_running_loop()
-        at = loop.time() + min(max(min(times) - self._clock.now(), 0.0), _LONGEST_NAP)
+        at = loop.time() + min(max(min(times) - now, 0.0), _LONGEST_NAP)
         if self._timer is not None:
             if self._wakes_at <= at:
                 return
@@ -89,3 +99,12 @@ class Turns:
     def _wake(self) -> None:
         self._timer = None
         self.kick()
+
+
+def _hosts(settings: Settings) -> Hosts:
+    usual = Limit(settings.host_concurrency, settings.host_rate)
+    by_name = {
+        host.name.lower(): Limit(host.concurrency or usual.concurrency, host.rate or usual.rate)
+        for host in settings.host
+    }
+    return Hosts(usual, by_name)

@@ -1,0 +1,119 @@
+"""One decision for all sources of a worker: the rule's waits, bent so that they use the poll budget, within bounds."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from skep.config import PollRule, Settings
+from skep.schedule.cadence import Bounds, interval
+from skep.schedule.rule import wait, wait_failing
+
+#: what was not used of the budget for so long may be used at once
+BURST_SECONDS = 600.0
+#: the population is weighed again after so long, or when it has grown or shrunk by this share
+_WEIGH_SECONDS, _WEIGH_SHARE = 600.0, 0.1
+#: waits are counted in cells this wide (natural logarithm)
+CELL = 0.2
+_FASTEST = 2.0**40
+
+
+class Cell(msgspec.Struct):
+    """Sources with the same bounds and about the same wait."""
+
+    count: int = 0
+    #: sum of 1 / wait
+    looks: float = 0.0
+
+
+class Policy:
+    def __init__(
+        self,
+        rule: PollRule = "share",
+        bounds: Bounds = Bounds(60.0, 604_800.0),  # noqa: B008  # frozen
+        by_label: Mapping[str, Bounds] | None = None,
+        budget: float = 0.0,
+    ) -> None:
+        self.rule: PollRule = rule
+        self.budget = budget
+        self._bounds = bounds
+        self._by_label = dict(by_label or {})
+        self._cells: dict[tuple[str, int], Cell] = {}
+        self._size = self._weighed = 0
+        self._weighed_at = -math.inf
+        self.pace = 1.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Policy":
+        by_label = {
+            poll.label: Bounds(poll.min or settings.poll_min, poll.max or settings.poll_max) for poll in settings.poll
+        }
+        return cls(
+            settings.poll_rule, Bounds(settings.poll_min, settings.poll_max), by_label, budget=settings.poll_budget
+        )
+
+    def label(self, labels: Sequence[str]) -> str:
+        """The one whose bounds hold: the first in the settings."""
+        return next((label for label in self._by_label if label in labels), "") if labels else ""
+
+    def bounds(self, label: str) -> Bounds:
+        return self._by_label.get(label, self._bounds)
+
+    def wait(self, age: float, changes: float, observed: float) -> float:
+        return max(1.0, wait(self.rule, age, changes, observed))
+
+    def after_success(self, label: str, wait: float, now: float, chance: float) -> float:
+        if self.budget and self._stale(now):
+            self._weighed_at, self._weighed = now, self._size
+            self.weigh()
+        return interval(wait / self.pace, self.bounds(label), chance)
+
+    def after_failure(self, label: str, failures: int, pause: float, chance: float) -> float:
+        """`pause` is what the class of the failure wants."""
+        if self.rule != "cube_root":
+            return pause
+        return max(pause, interval(wait_failing(failures) / self.pace, self.bounds(label), chance))
+
+    # the population
+
+    def count(self, label: str, wait: float, by: int) -> None:
+        """A source with this wait comes (1) or goes (-1)."""
+        if not self.budget or not wait:
+            return
+        key = label, cell_of(wait)
+        cell = self._cells.setdefault(key, Cell())
+        self._size += by
+        cell.count += by
+        cell.looks += by / wait
+        if cell.count <= 0:
+            del self._cells[key]
+
+    def restore(self, cells: Iterable[tuple[str, int, int, float]]) -> None:
+        """What `count` had counted before a restart: label, cell, count, sum of 1 / wait."""
+        for label, number, count, looks in cells:
+            self._cells[label, number] = Cell(count, looks)
+            self._size += count
+
+    def _stale(self, now: float) -> bool:
+        moved = abs(self._size - self._weighed) > _WEIGH_SHARE * self._weighed
+        return moved or not self._weighed_at <= now < self._weighed_at + _WEIGH_SECONDS
+
+    def weigh(self) -> None:
+        """Find the pace at which all of them together use the budget; more looks than bounds allow cannot be used."""
+        if not self._cells:
+            return
+        low, high = 1 / _FASTEST, _FASTEST
+        while high / low > 1.001:
+            self.pace = math.sqrt(low * high)
+            low, high = (self.pace, high) if self.load() < self.budget else (low, self.pace)
+
+    def load(self) -> float:
+        """Looks per second at this pace."""
+        return sum(
+            cell.count / interval(cell.count / cell.looks / self.pace, self.bounds(label), 0.5)
+            for (label, _), cell in self._cells.items()
+        )
+
+
+def cell_of(wait: float) -> int:
+    return math.floor(math.log(wait) / CELL)
