@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from skep.fleet.interest import MOST, Interest
+from skep.link.messages import Fetched
 from skep.model.source import Failure
 from skep.schedule.cadence import Bounds, sooner
 from tests.worker.test_poller import QUIET, bench
@@ -29,7 +30,7 @@ async def test_a_burst_during_a_fetch_is_one_look_more(file: Path) -> None:
             await one.ask("s")
         kind.hang = ""
         one.poller._fetching["s"].cancel()  # the one that hangs; asked 500 times, it is looked at once more
-        await one.until(lambda box: [o for o in box if o.body.moves])
+        await one.until(lambda box: [o for o in box if isinstance(o.body, Fetched) and o.body.moves])
         assert kind.looks["s"] == looks + 1
         assert kind.history["s"] == [{"m": "B"}]
 
