@@ -88,19 +88,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names, _about("commands, by name or path, that tasks may run on this worker; * means any")
     ] = ()
     task_tools: Annotated[Names, _about("programs to look for, so that tasks can choose a worker that has them")] = (
-        "git",
-        "python3",
-        "make",
-        "gcc",
-        "cargo",
-        "go",
-        "java",
-        "node",
-        "docker",
+        *("git", "python3", "make", "cc"),
     )
     sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
+    log_lines: Annotated[int, _positive("log lines of all processes together that are kept")] = 20_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 
     @property

@@ -9,6 +9,7 @@ from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
 from skep.sources.hooks import Hooks
 from skep.sources.service import Sources
+from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
@@ -36,4 +37,5 @@ class Core(msgspec.Struct, frozen=True):
     tasks: Tasks
     workers: Workers
     rules: Rules
+    log: Journal
     status: StatusView

@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from skep.client.credentials import Credentials
+from skep.client.rules import Rules
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
@@ -20,6 +21,7 @@ from skep.model.answers import (
     BulkAnswer,
     Fetching,
     FileView,
+    LogAnswer,
     NewToken,
     Page,
     SearchAnswer,
@@ -29,6 +31,7 @@ from skep.model.answers import (
     Waited,
 )
 from skep.model.caller import Scope, Visibility
+from skep.model.log import Level, LogLine
 from skep.model.source import Change, Source
 
 
@@ -47,6 +50,7 @@ class Client:
         self.tokens = Tokens(self.transport)
         self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)
+        self.rules = Rules(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)
@@ -67,6 +71,21 @@ class Client:
 
     def status(self) -> Status:
         return self.transport.call("GET", f"{API}/status", Status)
+
+    def log(
+        self,
+        *,
+        after: int | None = None,
+        limit: int = 100,
+        level: Level = "debug",
+        process: str = "",
+        about: str = "",
+        wait: float = 0.0,
+    ) -> list[LogLine]:
+        """The newest log lines of all processes, or those `after` a number, waiting for them."""
+        query: Query = {"after": after, "limit": limit, "level": level, "process": process, "about": about}
+        asked = {**query, "wait": wait}
+        return self.transport.call("GET", f"{API}/log", LogAnswer, query=asked, timeout=wait + 30).lines
 
     def close(self) -> None:
         self.transport.close()

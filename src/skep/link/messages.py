@@ -7,6 +7,7 @@ defaults, so that neighbours of different age understand each other; what they c
 import msgspec
 
 from skep.model.credential import Key
+from skep.model.log import Lines
 from skep.model.member import Offer
 from skep.model.search import IndexAnswer, IndexRequest
 from skep.model.source import Failure, Held, Move, Progress
@@ -20,7 +21,7 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | TaskRequest
+AskBody = SpaceRequest | IndexRequest | TaskRequest | Lines
 AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer
 
 

@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from skep.model.caller import Scope
+from skep.model.log import LogLine
 from skep.model.member import Offer
 from skep.model.search import Line
 from skep.model.source import Source
@@ -208,6 +209,18 @@ class Output(msgspec.Struct, frozen=True):
     state: TaskState
 
 
+class ProcessStatus(msgspec.Struct, frozen=True):
+    """What a process says of itself."""
+
+    id: str
+    text: str
+    at: float
+
+
+class LogAnswer(msgspec.Struct, frozen=True):
+    lines: list[LogLine]
+
+
 class Status(msgspec.Struct, frozen=True):
     version: str
     started_at: float
@@ -218,6 +231,7 @@ class Status(msgspec.Struct, frozen=True):
     documents: int
     indexed_bytes: int
     orders_pending: int
+    processes: list[ProcessStatus] = []
 
 
 class TokenInfo(msgspec.Struct, frozen=True):

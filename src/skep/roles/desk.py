@@ -36,6 +36,7 @@ from skep.sources.credentials import CREDENTIALS, Credentials
 from skep.sources.intake import Intake, Stale
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
+from skep.spaces.statuses import Statuses
 from skep.tasks.placing import runs_channel
 from skep.tasks.reports import Reports
 from skep.topics.service import WORKERS, Topics
@@ -54,6 +55,7 @@ class Desk:
         sources: Sources,
         intake: Intake,
         spaces: Spaces,
+        statuses: Statuses,
         reports: Reports,
         requests: Requests,
         credentials: Credentials,
@@ -66,6 +68,7 @@ class Desk:
         self._sources = sources
         self._intake = intake
         self._spaces = spaces
+        self._statuses = statuses
         self._reports = reports
         self._requests = requests
         self._credentials = credentials
@@ -89,6 +92,7 @@ class Desk:
 
     async def beat(self, member: str, beat: Beat) -> None:
         await self._fleet.beat(member, beat.status, beat.progress)
+        await self._statuses.tell(member, beat.status)
         if beat.looked:
             await self._intake.looked(beat.looked)
 
@@ -120,6 +124,7 @@ class Desk:
     async def gone(self, member: str, boot: int) -> None:
         await self._spaces.release(f"{member}/{boot}")
         await self._fleet.leave(member, boot)
+        await self._statuses.remove(member)
         await self._tell(member, "detached")
 
     async def _tell(self, member: str, state: str) -> None:

@@ -25,6 +25,7 @@ from skep.config import Settings
 from skep.doors.http.app import create_app
 from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
+from skep.link.lines import LineBuffer
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
@@ -48,14 +49,14 @@ def main(
     rules: Sequence[RuleSpec] = (),
     credentials: Sequence[CredentialSpec] = (),
 ) -> None:
-    set_up_logs(settings.log_level)
+    lines = set_up_logs(settings.log_level)
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
     settings = msgspec.structs.replace(settings, data=str(data))
     _raise_file_limit()
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         rooms = partial(open_rooms, settings, SystemClock(), file_rules=rules, file_credentials=credentials)
-        runner.run(_up(settings, listener, add, rooms))
+        runner.run(_up(settings, listener, lines, add, rooms))
 
 
 def _raise_file_limit() -> None:
@@ -86,6 +87,7 @@ def _bound(settings: Settings) -> socket.socket:
 async def _up(
     settings: Settings,
     listener: socket.socket,
+    lines: LineBuffer,
     add: Sequence[str],
     opened: Callable[[str], contextlib.AbstractAsyncContextManager[Rooms]],
 ) -> None:
@@ -103,6 +105,7 @@ async def _up(
             loops = [
                 *(group.create_task(_keep(loop)) for loop in rooms.loops),
                 group.create_task(_merge(rooms)),
+                group.create_task(lines.run(lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))),
                 group.create_task(keep_worker(Start(settings, address, token))),
             ]
             await rooms.adoption.sweep()

@@ -12,6 +12,7 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
+from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
 from skep.model.credential import Key
@@ -32,7 +33,14 @@ _KEYS_SECONDS = 10.0
 
 class Worker:
     def __init__(
-        self, settings: Settings, data: Path, link: str, token: str, clock: Clock, kinds: Mapping[str, Kind]
+        self,
+        settings: Settings,
+        data: Path,
+        link: str,
+        token: str,
+        clock: Clock,
+        kinds: Mapping[str, Kind],
+        lines: LineBuffer | None = None,
     ) -> None:
         self._settings = settings
         self._data = data.absolute()
@@ -40,6 +48,7 @@ class Worker:
         self._token = token
         self._clock = clock
         self._kinds = kinds
+        self._lines = lines
 
     async def run(self) -> None:
         """Until cancelled: then children are ended and nothing is half told."""
@@ -62,7 +71,7 @@ class Worker:
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing
-        commanding = Commanding(self._settings, self._data / "worker" / "runs", self._clock, link.ask)
+        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
@@ -85,6 +94,8 @@ class Worker:
             group.create_task(_poll(post))
             group.create_task(post.doer.run())
             group.create_task(link.run())
+            if self._lines is not None:
+                group.create_task(self._lines.run(link.ask))
             if self._settings.manager:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
@@ -161,11 +172,11 @@ class _Post:
         self.poller.kick()
 
     def _status(self) -> str:
-        fetching, indexing = self.poller.fetching(), len(self.indexing.progress)
-        if fetching:
-            more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
-            return f"fetching {fetching[0]}{more}"
-        return f"indexing {indexing} source{'s' if indexing > 1 else ''}" if indexing else "idle"
+        doing = [f"fetching {url}" for url in self.poller.fetching()]
+        doing += [f"indexing {source}" for source in self.indexing.progress]
+        doing += [f"running {task}" for task, _ in self.commands.running]
+        more = f" and {len(doing) - 1} more" if len(doing) > 1 else ""
+        return f"{doing[0]}{more}" if doing else "idle"
 
 
 async def _poll(post: _Post) -> None:

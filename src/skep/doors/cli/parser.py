@@ -75,6 +75,8 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
     commands.add_parser("task", help="run commands on workers", fill=_fill_task)
     commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
+    commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
+    commands.add_parser("log", help="what every process says", fill=_fill_log, run="log:show")
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
 
@@ -321,6 +323,22 @@ def _fill_worker(parser: Command) -> None:
     from skep.doors.cli import parser_tasks
 
     parser_tasks.fill_worker(parser)
+
+
+def _fill_rule(parser: Command) -> None:
+    from skep.doors.cli.rule import fill
+
+    fill(parser)
+
+
+def _fill_log(parser: Command) -> None:
+    parser.add_argument("--follow", action="store_true", help="go on with what comes")
+    parser.add_argument("--lines", metavar="N", type=int, default=100, help="begin with the newest N (100)")
+    levels = ("debug", "info", "warning", "error", "critical")
+    parser.add_argument("--level", choices=levels, default="debug", help="this level and worse")
+    parser.add_argument("--process", metavar="ID", default="", help="only of this process, as `skep status` names it")
+    parser.add_argument("--about", metavar="ID", default="", help="only about this source or task")
+    json_option(parser)
 
 
 def _fill_completion(parser: Command) -> None:

@@ -20,8 +20,10 @@ from skep.doors.http import (
     contexts,
     credentials,
     hooks,
+    log,
     places,
     queue,
+    rules,
     search,
     sources,
     spaces,
@@ -34,7 +36,7 @@ from skep.doors.http import (
 )
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
-from skep.doors.http.given import provide
+from skep.doors.http.given import Asked, provide
 from skep.doors.http.guard import Guard
 from skep.doors.http.publish import PublishDoor, body_limit
 from skep.doors.http.reading import ReadDoor
@@ -55,6 +57,7 @@ def create_app(
         [_api(), _queue(settings), *hooks.HANDLERS, *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
+        request_class=Asked,
         openapi_config=_openapi(),
         request_max_body_size=API_BODY_LIMIT,
         on_shutdown=[site.close],
@@ -96,6 +99,8 @@ def _api() -> Router:
         contexts,
         tasks,
         workers,
+        rules,
+        log,
         system,
     )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
