@@ -112,6 +112,13 @@ def test_instead_of_leads_to_the_mirror(full_skep: RunningSkep, tmp_path: Path, 
     git("-C", tmp_path / "copy", "-c", rewrite, "fetch", "-q")
 
 
+def test_instead_of_ssh(full_skep: RunningSkep, tmp_path: Path) -> None:
+    host, _, path = sources(full_skep)["public"]["name"].partition("/")
+    rewrite = f"url.{full_skep.url}/git/{host}/.insteadOf=git@forge.example.org:"
+    git("-c", rewrite, "clone", "-q", f"git@forge.example.org:{path}.git", tmp_path / "copy")
+    assert (tmp_path / "copy/src/main.py").exists()
+
+
 def test_a_name_of_before_is_redirected(full_skep: RunningSkep, door_forge: Forge, tmp_path: Path) -> None:
     door_forge.create("old/place", {"a": b"1\n"})
     (door_forge.folder / "new").mkdir()

@@ -48,6 +48,9 @@ def test_set_rotate_expire(guarded_skep: RunningSkep, forge: Forge) -> None:
     refused = skep.cli("source", "fetch", forge.url("org/vault"), "--wait", check=False)
     assert refused.returncode == 6
     assert "the credential 'ours' is no longer accepted" in refused.stderr
+    skep.cli("source", "fetch", forge.url("org/vault"), "--wait", check=False)
+    told = [row["body"] for row in skep.rows("topic", "read", "skep.failures")]
+    assert len([one for one in told if one["kind"] == "auth" and one["url"] == forge.url("org/vault")]) == 1
     noted = {row["name"]: row["refused"] for row in skep.rows("credential", "list")}
     assert noted == {"hook": 0, "missing": 0, "ours": 1}
 
@@ -59,7 +62,8 @@ def test_set_rotate_expire(guarded_skep: RunningSkep, forge: Forge) -> None:
     assert (waited[1]["settled"], waited[1]["source"]["state"]) == (True, "current")
     again = repo.commit({"a": b"tremble dance\n"})
     assert hooks.github(forge.url("org/vault"), HOOK, after=again).send(f"{skep.url}/hooks/github") == 202
-    skep.cli("fetch", forge.url("org/vault"), "--commit", again)
+    waited = skep.get(place.replace(commit, again), Authorization=f"Bearer {skep.token}")
+    assert waited[1]["settled"]  # nobody else asked for it, and its next turn is an hour away
 
 
 def test_after_a_restart_it_still_works(guarded_skep: RunningSkep, forge: Forge) -> None:
