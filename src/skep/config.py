@@ -58,6 +58,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_concurrency: Annotated[int, _positive("fetches at the same time")] = 4
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
     max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
+    max_mirrors: Annotated[int, _natural("bytes all mirrors of this worker may have together; 0: no limit")] = 0
+    huge_over: Annotated[
+        int, _positive("a first fetch of more bytes brings the newest commit first, and the history in its own lane")
+    ] = 1_000_000_000
+    force_push: Annotated[
+        Literal["follow", "keep", "ask"],
+        _about("history that upstream rewrites: follow it, follow and keep the old tips, or ask a person first"),
+    ] = "keep"
+    keep_tips: Annotated[Seconds, _positive("old tips of rewritten or deleted branches are kept for so long")] = (
+        31_536_000.0
+    )
+    fsck_every: Annotated[Seconds, _positive("each mirror is read whole and, if damaged, made anew so often")] = (
+        604_800.0
+    )
 
     manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0

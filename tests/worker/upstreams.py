@@ -47,6 +47,9 @@ class MemoryKind:
         await self._maybe_hang("after")
         return versions
 
+    def heavy(self, source: Held) -> bool:
+        return False
+
     async def versions(self, source: Held) -> Mapping[str, str]:
         return self.mirror.get(source.source, {})
 

@@ -2,6 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
@@ -11,25 +14,38 @@ from skep.fleet.service import Fleet
 from skep.model.answers import Added, Page
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
-from skep.model.source import Change, Held, Source
+from skep.model.source import Change, Held, Source, SourceSettings
 from skep.sources.base import Addresses
+from skep.sources.given import labels_of, settings_of
 from skep.sources.tables import STEPS, change_of, source_of
 
 #: rung when anything a waiting person might look at moved
 MOVED = "sources"
 #: rung when the set of sources, their names or their visibility changed
 CATALOGUE = "catalogue"
+_NONE = SourceSettings()
 
 
 class Sources:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, kinds: Mapping[str, Addresses]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        fleet: Fleet,
+        kinds: Mapping[str, Addresses],
+        by_label: Mapping[str, SourceSettings] | None = None,
+    ) -> None:
+        """`by_label`: what sources with a label have in common, unless they say otherwise themselves."""
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._kinds = kinds
+        self._by_label = by_label or {}
 
     async def start(self) -> None:
         await self._db.migrate("sources", STEPS)
+        for settings in self._by_label.values():
+            self._addresses("git").check_settings(settings)
 
     async def add(
         self,
@@ -45,7 +61,7 @@ class Sources:
         addresses.check(url, local=caller.may("admin"))
         canonical, clean = addresses.canonical(url), addresses.clean(url)
         name = addresses.name(canonical)
-        tags = json.dumps(_labels(labels))
+        tags = json.dumps(labels_of(labels))
         now = self._clock.now()
         id = new_id("src", now)
 
@@ -55,9 +71,9 @@ class Sources:
                 return str(known[0]["source"])
             count = await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 0 RETURNING number")
             await tx.rows(
-                "INSERT INTO source (id, number, kind, name, url, state, visibility, labels, epoch, default_branch, "
-                "added_at, failures) VALUES (:id, :number, :kind, :name, :url, 'new', :visibility, :labels, 1, '', "
-                ":now, 0)",
+                "INSERT INTO source (id, number, kind, name, url, state, visibility, labels, settings, epoch, "
+                "accepted, default_branch, added_at, failures) "
+                "VALUES (:id, :number, :kind, :name, :url, 'new', :visibility, :labels, '{}', 1, '', '', :now, 0)",
                 id=id,
                 number=count[0]["number"],
                 kind=kind,
@@ -109,20 +125,27 @@ class Sources:
         url: str | None = None,
         visibility: Visibility | None = None,
         labels: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Source:
-        """Change what is given. A new URL keeps the mirror: the next look compares it with the new upstream."""
+        """Change what is given. A new URL keeps the mirror: the next look compares it with the new upstream.
+
+        Of `settings` only those named change; None takes one back.
+        """
         caller.need("write")
         source = await self.show(caller, ref)
-        tags = None if labels is None else json.dumps(_labels(labels))
+        tags = None if labels is None else json.dumps(labels_of(labels))
+        wishes = settings_of({**msgspec.structs.asdict(source.settings), **(settings or {})})
+        self._addresses(source.kind).check_settings(wishes)
 
         async def work(tx: Tx) -> None:
             if url is not None:
                 await self._readdress(tx, caller, source, url)
             await tx.rows(
-                "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels) "
-                "WHERE id = :id",
+                "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels), "
+                "settings = :settings WHERE id = :id",
                 visibility=visibility,
                 labels=tags,
+                settings=msgspec.json.encode(wishes).decode(),
                 id=source.id,
             )
             await self._fleet.ask(tx, "hold", source.id)
@@ -156,6 +179,22 @@ class Sources:
         async def work(tx: Tx) -> None:
             await self._fleet.ask(tx, "fetch", source.id)
             await note(tx, self._clock.now(), caller, "source.fetch", source.id)
+
+        await self._db.write(work)
+        return source
+
+    async def accept(self, caller: Caller, ref: str) -> Source:
+        """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed."""
+        caller.need("write")
+        source = await self.show(caller, ref)
+        if source.state != "asking" or source.failure is None:
+            raise Conflict(f"{source.name} asks for nothing: it is {source.state}")
+        loss = source.failure.loss
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE source SET accepted = :loss WHERE id = :id", loss=loss, id=source.id)
+            await self._fleet.ask(tx, "hold", source.id)
+            await note(tx, self._clock.now(), caller, "source.accept", source.id)
 
         await self._db.write(work)
         return source
@@ -230,7 +269,15 @@ class Sources:
         row = rows[0]
         entries = await self._db.read("SELECT name, version FROM entry WHERE source = :id", id=id)
         told = {entry["name"]: entry["version"] for entry in entries if entry["version"] is not None}
-        return Held(id, row["number"], row["kind"], row["url"], row["epoch"], row["visibility"], told)
+        source = source_of(row)
+        settings = source.settings
+        for label in source.labels:
+            settings = settings.over(self._by_label.get(label, _NONE))
+        return Held(
+            *(id, source.number, source.kind, source.url, source.epoch, source.visibility, told),
+            settings=settings,
+            accepted=row["accepted"],
+        )
 
     def _addresses(self, kind: str) -> Addresses:
         if kind not in self._kinds:
@@ -259,10 +306,3 @@ class Sources:
             if rows:
                 return rows[0]
         return None
-
-
-def _labels(labels: Sequence[str]) -> list[str]:
-    for label in labels:
-        if not label or len(label) > 100 or not label.isprintable():
-            raise BadInput(f"{label[:40]!r} is not a label", hint="1 to 100 printable characters")
-    return sorted(set(labels))

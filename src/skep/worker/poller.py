@@ -97,7 +97,10 @@ class Poller:
         if fresh is None or dropped:
             return
         if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
-            known.held = msgspec.structs.replace(known.held, visibility=fresh.held.visibility, number=fresh.held.number)
+            before = known.held
+            known.held = msgspec.structs.replace(fresh.held, seen=before.seen, batches=before.batches)
+            if (before.settings, before.accepted) != (fresh.held.settings, fresh.held.accepted):
+                self.ask(source, before.epoch)
             return
         self._leaving.pop(source, None)
         self._interrupt(source)
@@ -138,6 +141,9 @@ class Poller:
     def find(self, source: str) -> Watch | None:
         return self._watches.get(source)
 
+    def sources(self) -> list[str]:
+        return list(self._watches)
+
     def looked(self) -> tuple[Looked, ...]:
         """What was looked at since the last call and was the same."""
         batch = [self._looked.pop(source) for source in list(self._looked)[:_LOOKED_PER_BEAT]]
@@ -158,7 +164,9 @@ class Poller:
         finally:
             self._turns.leave(source)
             if moved and watch is not None and self._watches.get(source) is watch and source not in self._again:
-                self._turns.fetches.put(source, watch.host, self._clock.now())
+                heavy = self._kinds[watch.held.kind].heavy(watch.held)
+                lane = self._turns.heavy if heavy else self._turns.fetches
+                lane.put(source, watch.host, self._clock.now())
                 self._turns.kick()
             else:
                 self._finish(source)
@@ -276,7 +284,7 @@ class Poller:
 
     def _interrupt(self, source: str) -> None:
         """A fetch that nobody wants any more ends now; a look ends soon by itself."""
-        self._turns.fetches.discard(source)
+        self._turns.drop_fetch(source)
         self._finds.pop(source, None)
         if source in self._fetching:
             self._fetching[source].cancel()

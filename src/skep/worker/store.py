@@ -154,7 +154,8 @@ class Store:
 
         if not await self._db.write(work):
             return False
-        watch.held = held
+        # (what an order changed meanwhile stays)
+        watch.held = msgspec.structs.replace(watch.held, seen=held.seen, batches=held.batches)
         watch.fetching = fetching
         watch.asks -= answers
         self._posted()
@@ -166,6 +167,21 @@ class Store:
 
     def rest(self, host: str, until: float) -> None:
         self._resting[host] = until
+
+    async def checked(self) -> float | None:
+        """Until when mirrors were checked, each in its turn; None: never."""
+        rows = await self._db.read("SELECT value FROM meta WHERE name = 'checked'")
+        return float(rows[0]["value"]) if rows else None
+
+    async def note_checked(self, until: float) -> None:
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "INSERT INTO meta (name, value) VALUES ('checked', :until) "
+                "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                until=repr(until),
+            )
+
+        await self._db.write(work, runtime=True)
 
     async def resting(self) -> dict[str, float]:
         rows = await self._db.read("SELECT name, rests_until FROM host")

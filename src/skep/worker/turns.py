@@ -9,6 +9,8 @@ from skep.schedule.hosts import Hosts
 from skep.schedule.picker import Picker
 from skep.worker.hands import Hands
 
+#: fetches that take long, at the same time
+_HEAVY_AT_ONCE = 1
 #: the clock may be set: never sleep longer than this on what it said
 _LONGEST_NAP = 5.0
 
@@ -22,7 +24,8 @@ class Turns:
         self._clock = clock
         self._blocked = blocked
         self.hosts = Hosts(settings.host_concurrency, settings.host_rate)
-        self.looks, self.fetches = Picker(self.hosts), Picker(self.hosts)
+        self.looks, self.fetches, self.heavy = Picker(self.hosts), Picker(self.hosts), Picker(self.hosts)
+        self._haulers = Hands(_HEAVY_AT_ONCE, lambda: self._take(self.heavy), fetch)
         self._lookers = Hands(settings.poll_concurrency, lambda: self._take(self.looks), look)
         self._fetchers = Hands(settings.fetch_concurrency, lambda: self._take(self.fetches), fetch)
         #: source -> the host it has entered
@@ -35,6 +38,7 @@ class Turns:
         self._started = True
         self._lookers.start(group)
         self._fetchers.start(group)
+        self._haulers.start(group)
 
     def stop(self) -> None:
         self._started = False
@@ -46,15 +50,23 @@ class Turns:
 
     def bump(self, source: str) -> None:
         now = self._clock.now()
-        self.looks.bump(source, now)
-        self.fetches.bump(source, now)
+        for picker in self._pickers:
+            picker.bump(source, now)
+
+    @property
+    def _pickers(self) -> tuple[Picker, ...]:
+        return self.fetches, self.heavy, self.looks
+
+    def drop_fetch(self, source: str) -> None:
+        self.fetches.discard(source)
+        self.heavy.discard(source)
 
     def leave(self, source: str) -> None:
         """The source's work is done; fetches go before looks, for somebody has been promised them."""
         host, now = self._entered.pop(source), self._clock.now()
         self.hosts.leave(host)
-        self.fetches.freed(host, now)
-        self.looks.freed(host, now)
+        for picker in self._pickers:
+            picker.freed(host, now)
         if len(self.fetches):
             self._fetchers.feed()
 
@@ -62,6 +74,7 @@ class Turns:
         """Something may have become possible."""
         if self._started:
             self._fetchers.feed()
+            self._haulers.feed()
             self._lookers.feed()
             self._arm()
 
@@ -74,7 +87,7 @@ class Turns:
         return source
 
     def _arm(self) -> None:
-        times = [due for due in (self.looks.due(), self.fetches.due()) if due is not None]
+        times = [due for picker in self._pickers if (due := picker.due()) is not None]
         if not times or self._blocked():
             return
         loop = asyncio.get_running_loop()

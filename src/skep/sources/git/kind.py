@@ -10,20 +10,21 @@ import msgspec
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import SkepError, Unavailable
+from skep.errors import NoSpace, SkepError, Unavailable
 from skep.model.source import Failure, Held
 from skep.sources.base import Look, Moved, Report
 from skep.sources.git.addresses import allows_local
+from skep.sources.git.bringing import Policy, Upstream, fetch_environment
 from skep.sources.git.failures import failure_of
 from skep.sources.git.guard import Guard, Lookup, system_lookup
 from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import LARGEST_ANSWER, LsRefs, announced, ca_bundle
-from skep.sources.git.mirror import Mirror, fetch_environment, folder_of
+from skep.sources.git.mirror import Mirror, folder_of
 from skep.sources.git.pktline import BadAnswer, parse_ls_remote
 from skep.sources.git.process import SaidTooMuch, TookTooLong, run
+from skep.sources.git.quota import Quota
+from skep.sources.git.selection import Selection, selection
 from skep.sources.git.url import PORTS, Parts
-
-_PATTERNS = ("HEAD", "refs/heads/*", "refs/tags/*")
 
 
 class GitKind:
@@ -32,6 +33,7 @@ class GitKind:
         self._data = data
         self._clock = clock
         self._guard = Guard(settings, clock, local=allows_local(settings), lookup=lookup)
+        self._quota = Quota(data / "mirrors", settings.max_mirrors)
         self._ca = ca_bundle()
         self._http: Http | None = None
         self._refs: LsRefs | None = None
@@ -39,22 +41,30 @@ class GitKind:
     async def look(self, source: Held) -> Look:
         try:
             parts = self._guard.check_url(source.url)
+            wanted = selection(source.settings.refs)
+            # what is not finished, or damaged, is fetched although nothing moved
+            seen = "" if self.heavy(source) else source.seen
+            if parts.scheme in {"http", "https"}:
+                return await self._ls_refs().ask(source.url, parts, seen, wanted)
+            return await self._look_by_process(parts, seen, wanted)
         except SkepError as error:
             return _refused(error)
-        if parts.scheme in {"http", "https"}:
-            return await self._ls_refs().ask(source.url, parts, source.seen)
-        return await self._look_by_process(parts, source.seen)
+
+    def heavy(self, source: Held) -> bool:
+        return bool(Mirror(self.folder(source)).todo)
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         mirror = Mirror(self.folder(source))
-        settings = self._settings
         try:
-            parts = self._guard.check_url(source.url)
-            url, env = await self._way(parts, self._ls_refs().spelling(source.url))
-            await mirror.create(source.url, moved.versions)
-            return await mirror.fetch(
-                url, moved.versions, env, report, largest=settings.max_repository, seconds=settings.fetch_timeout
-            )
+            url = self._ls_refs().spelling(source.url)
+            url, env = await self._way(self._guard.check_url(url), url)
+            async with self._quota.room(mirror.folder) as room:
+                await mirror.create(source.url, moved.versions)
+                upstream = Upstream(source.url, url, env, moved.versions)
+                found = await mirror.fetch(upstream, self._policy(source, room), report, self._clock.now())
+            if isinstance(found, Failure) and found.kind == "too_big" and room < self._settings.max_repository:
+                return Failure("disk", f"{source.url} does not fit into `max_mirrors`")
+            return found
         except SkepError as error:
             return _refused(error)
         except (TookTooLong, SaidTooMuch) as error:
@@ -79,7 +89,8 @@ class GitKind:
         return await Mirror(self.folder(source)).check(self._settings.fetch_timeout)
 
     async def remove(self, source: Held) -> None:
-        await Mirror(self.folder(source)).remove()
+        async with self._quota.room(self.folder(source), need=False):
+            await Mirror(self.folder(source)).remove()
 
     async def close(self) -> None:
         if self._http is not None:
@@ -87,6 +98,18 @@ class GitKind:
 
     def folder(self, source: Held) -> Path:
         return folder_of(self._data, source.source)
+
+    def _policy(self, source: Held, room: int) -> Policy:
+        settings = self._settings
+        return Policy(
+            selection(source.settings.refs),
+            source.settings.force_push or settings.force_push,
+            source.accepted,
+            keep=settings.keep_tips,
+            largest=min(settings.max_repository, room),
+            huge=settings.huge_over,
+            seconds=settings.fetch_timeout,
+        )
 
     def _ls_refs(self) -> LsRefs:
         if self._refs is None:
@@ -99,16 +122,14 @@ class GitKind:
             self._refs = LsRefs(self._http, self._guard, self._clock)
         return self._refs
 
-    async def _look_by_process(self, parts: Parts, seen: str) -> Look:
+    async def _look_by_process(self, parts: Parts, seen: str, wanted: Selection) -> Look:
         try:
             url, env = await self._way(parts, str(parts))
-            args = ("ls-remote", "--symref", "--", url, *_PATTERNS)
+            args = ("ls-remote", "--symref", "--", url, "HEAD", *wanted.patterns)
             done = await run(args, env, seconds=self._settings.look_timeout, largest=LARGEST_ANSWER)
             if done.code:
                 return failure_of(done, str(parts))
-            return announced("ls", parse_ls_remote(done.out).versions(), seen)
-        except SkepError as error:
-            return _refused(error)
+            return announced("ls", parse_ls_remote(done.out).versions(wanted.of), seen, wanted)
         except (OSError, TookTooLong, SaidTooMuch, BadAnswer) as error:
             return Failure("network", f"{parts}: {error}")
 
@@ -156,4 +177,6 @@ class GitKind:
 
 def _refused(error: SkepError) -> Failure:
     words = f"{error.message}; {error.hint}" if error.hint else error.message
+    if isinstance(error, NoSpace):
+        return Failure("disk", words)
     return Failure("internal" if isinstance(error, Unavailable) else "blocked", words)

@@ -7,26 +7,33 @@ from contextlib import suppress
 from pathlib import Path
 
 from skep.sources.git.pktline import choose_head, to_bytes, to_text
+from skep.sources.git.selection import OWN
 
 _HEX = set(b"0123456789abcdef")
 
 
 def read(folder: Path) -> dict[str, str]:
     """entry -> version; `HEAD` -> the default branch while there is one. Empty when there is no mirror."""
+    oids = {name: oid for name, oid in read_all(folder).items() if not name.startswith(OWN)}
+    named = _content(os.fsencode(folder / "HEAD")).removeprefix(b"ref: ")
+    head = choose_head(oids, to_text(named)) if oids else ""
+    return {**oids, "HEAD": head} if head else oids
+
+
+def read_all(folder: Path) -> dict[str, str]:
+    """Ours too."""
     oids: dict[str, str] = {}
     with suppress(FileNotFoundError):
         for line in (folder / "packed-refs").read_bytes().splitlines():
             oid, _, name = line.partition(b" ")
-            if _is_oid(oid) and name.startswith((b"refs/heads/", b"refs/tags/")):
+            if _is_oid(oid):
                 oids[to_text(name)] = oid.decode()
     root = os.fsencode(folder)
     for path in _files(folder / "refs"):
         content = _content(path)
         if _is_oid(content) and not path.endswith(b".lock"):
             oids[to_text(path[len(root) + 1 :])] = content.decode()
-    named = _content(root + b"/HEAD").removeprefix(b"ref: ")
-    head = choose_head(oids, to_text(named)) if oids else ""
-    return {**oids, "HEAD": head} if head else oids
+    return oids
 
 
 def set_head(folder: Path, name: str) -> None:
