@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from skep.model.source import SourceSettings
+
 
 def _about(text: str) -> Meta:
     return Meta(description=text)
@@ -23,6 +25,12 @@ def _natural(text: str) -> Meta:
 
 Seconds = float
 Names = tuple[str, ...]
+
+
+class LabelSettings(SourceSettings, frozen=True, kw_only=True):
+    """What all sources with a label have in common, unless they say otherwise themselves."""
+
+    name: str
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +74,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["follow", "keep", "ask"],
         _about("history that upstream rewrites: follow it, follow and keep the old tips, or ask a person first"),
     ] = "keep"
+    label: Annotated[
+        tuple[LabelSettings, ...],
+        _about("[[label]] tables: a name, and force_push, refs, poll_min or poll_max of the sources with that label"),
+    ] = ()
     keep_tips: Annotated[Seconds, _positive("old tips of rewritten or deleted branches are kept for so long")] = (
         31_536_000.0
     )

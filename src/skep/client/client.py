@@ -5,7 +5,7 @@
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -93,14 +93,21 @@ class Sources:
         url: str | None = None,
         visibility: Visibility | None = None,
         labels: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Source:
-        wanted = {"url": url, "visibility": visibility, "labels": None if labels is None else tuple(labels)}
+        """Of `settings` only those named change; None takes one back."""
+        tags = None if labels is None else tuple(labels)
+        wanted = {"url": url, "visibility": visibility, "labels": tags, "settings": settings}
         body = {key: value for key, value in wanted.items() if value is not None}
         return self._transport.call("PATCH", self._of(ref), Source, body=body)
 
     def fetch(self, ref: str) -> Source:
         """Asks for a look now and does not wait for it."""
         return self._transport.call("POST", self._of(ref) + "/fetch", Source)
+
+    def accept(self, ref: str) -> Source:
+        """Let the mirror follow into the loss that the source asks about."""
+        return self._transport.call("POST", self._of(ref) + "/accept", Source)
 
     def reindex(self, ref: str) -> Source:
         """Asks for a new index and does not wait for it."""

@@ -47,8 +47,8 @@ class SourceSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
 
     def over(self, other: "SourceSettings") -> "SourceSettings":
         """These, and where they say nothing the others."""
-        values = msgspec.structs.asdict(self)
-        return msgspec.structs.replace(other, **{name: value for name, value in values.items() if value is not None})
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in SourceSettings.__struct_fields__)
+        return SourceSettings(**{name: theirs if own is None else own for name, own, theirs in pairs})
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -79,7 +79,8 @@ async def open_rooms(
         )
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
-        sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
+        by_label = {label.name: label for label in settings.label}
+        sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)}, by_label)
         search = Search(db, clock, searcher)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)

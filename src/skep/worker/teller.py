@@ -22,10 +22,14 @@ class Teller:
         self._bounds = Bounds(settings.poll_min, settings.poll_max)
         self._clock = clock
 
+    def _bounds_of(self, watch: Watch) -> Bounds:
+        own = watch.held.settings
+        return Bounds(own.poll_min or self._bounds.shortest, own.poll_max or self._bounds.longest)
+
     async def same(self, watch: Watch, at: float, asks: int) -> bool:
         """Nothing moved: only who waits, or saw it failing, is told. True when the next beat may say so."""
         quiet = not watch.failures and not asks
-        watch.succeeded(at, False, self._bounds, self._clock.random())
+        watch.succeeded(at, False, self._bounds_of(watch), self._clock.random())
         if quiet:
             self._store.note(watch)
             return True
@@ -38,7 +42,7 @@ class Teller:
     ) -> None:
         now = dict(versions)
         body = _body(watch, told, now)
-        watch.succeeded(at, bool(body.moves), self._bounds, self._clock.random())
+        watch.succeeded(at, bool(body.moves), self._bounds_of(watch), self._clock.random())
         await self._store.tell(watch, body, at=at, answers=asks, told=now, seen=seen)
 
     async def caught_up(self, watch: Watch, versions: Mapping[str, str]) -> None:
@@ -49,7 +53,7 @@ class Teller:
             watch.held = msgspec.structs.replace(watch.held, seen=watch.held.seen if now else "")
             return
         at = self._clock.now()
-        watch.succeeded(at, True, self._bounds, self._clock.random())
+        watch.succeeded(at, True, self._bounds_of(watch), self._clock.random())
         await self._store.tell(watch, _body(watch, told, now), at=at, told=now, seen="")
 
     async def failed(self, watch: Watch, failure: Failure, at: float, asks: int) -> None:

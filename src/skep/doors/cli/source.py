@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -79,6 +80,7 @@ def show(args: Namespace) -> int:
         "note": _note(source),
         "visibility": source.visibility,
         "labels": ", ".join(source.labels),
+        "settings": msgspec.json.encode(source.settings).decode().strip("{}"),
         "branch": source.default_branch,
         "searchable": source.indexed_commit or "not yet",
         "looked at": ago(source.last_looked, now),
@@ -94,20 +96,45 @@ def show(args: Namespace) -> int:
 def update(args: Namespace) -> int:
     labels = None if args.label is None else [label for label in args.label if label]
     url = None if args.url is None else absolute(args.url)
-    if (url, labels, args.visibility) == (None, None, None):
-        raise BadInput("nothing to change", hint="give --url, --label, --private or --public")
+    settings = None if args.set is None else dict(_setting(text) for text in args.set)
+    if (url, labels, args.visibility, settings) == (None, None, None, None):
+        raise BadInput("nothing to change", hint="give --url, --label, --set, --private or --public")
     with Client() as client:
-        source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels)
+        source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels, settings=settings)
     _tell(source, "updated", args.json)
     return exits.OK
 
 
+def _setting(text: str) -> tuple[str, object]:
+    """`refs` is a list, the times are numbers; nothing at all takes a setting back."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"--set {text!r} is not KEY=VALUE", hint="such as force_push=ask")
+    if not value:
+        return key, None
+    if key == "refs":
+        return key, value.split(",")
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value
+
+
 def fetch(args: Namespace) -> int:
     with Client() as client:
-        asked = time.time()
-        source = client.sources.fetch(args.ref)
-        if args.wait:
-            return _settle(client, source, asked if client.local else later_look(source), args.json)
+        return _look(client, args, client.sources.fetch)
+
+
+def accept(args: Namespace) -> int:
+    with Client() as client:
+        return _look(client, args, client.sources.accept)
+
+
+def _look(client: Client, args: Namespace, ask: Callable[[str], Source]) -> int:
+    asked = time.time()
+    source = ask(args.ref)
+    if args.wait:
+        return _settle(client, source, asked if client.local else later_look(source), args.json)
     _tell(source, "will be looked at now", args.json)
     return exits.OK
 
