@@ -50,14 +50,15 @@ class Selection:
         return self.patterns == USUAL
 
     def has(self, name: str) -> bool:
-        return _any(name, self._wanted) and not _any(name, self._unwanted)
+        return _any(name, self._wanted) and not _any(name, self._unwanted) and not name.startswith(OWN)
 
     def of(self, refs: Mapping[str, str]) -> dict[str, str]:
         return {name: oid for name, oid in refs.items() if self.has(name)}
 
     def refspecs(self, *, force: bool) -> list[str]:
         plus = "+" if force else ""
-        return [one if one.startswith("^") else f"{plus}{one}:{one}" for one in self.patterns]
+        specs = [one if one.startswith("^") else f"{plus}{one}:{one}" for one in self.patterns]
+        return specs if self.exact else [*specs, f"^{OWN}*"]
 
 
 def _halves(pattern: str) -> tuple[str, str | None]:
