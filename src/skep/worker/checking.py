@@ -23,15 +23,13 @@ _PACE = 60.0
 
 
 class Checking:
-    def __init__(
-        self, poller: Poller, kinds: Mapping[str, Kind], store: Store, clock: Clock, every: float, pace: float = _PACE
-    ) -> None:
+    def __init__(self, poller: Poller, kinds: Mapping[str, Kind], store: Store, clock: Clock, every: float) -> None:
         self._poller = poller
         self._kinds = kinds
         self._store = store
         self._clock = clock
         self._every = every
-        self._pace = pace
+        self._pace = min(_PACE, every / 10)
 
     async def fsck(self, run: Run) -> dict[str, Any]:
         """The kind of task."""
