@@ -33,7 +33,8 @@ async def keep(here: Locked, now: float, age: float) -> None:
     # a tag is an object of its own: no branch leads to it
     lost = {name for name in moved if not name.startswith("refs/heads/")}
     lost |= await _unreachable(here, {name: moved[name] for name in moved.keys() - lost})
-    await here.create((hidden, moved[name]) for name, hidden in kept_names(sorted(lost), now).items())
+    if not await here.create((hidden, moved[name]) for name, hidden in kept_names(sorted(lost), now).items()):
+        return  # the note stays for the next time
     if old := expired(standing, now, age):
         await here.delete(old)
         await here.git("repack", "-a", "-d", "-q")

@@ -26,15 +26,15 @@ class Locked:
         args = ("-C", str(self.folder), *args)
         return await run(args, environment(_CONFIG), seconds=seconds, input=input, keep=(self.lock,))
 
-    async def delete(self, names: Iterable[str]) -> None:
-        await self._update(b"".join(b"delete %s\0\0" % to_bytes(name) for name in names))
+    async def delete(self, names: Iterable[str]) -> bool:
+        """All of them or, when False, none."""
+        return await self._update(b"".join(b"delete %s\0\0" % to_bytes(name) for name in names))
 
-    async def create(self, refs: Iterable[tuple[str, str]]) -> None:
-        await self._update(b"".join(b"update %s\0%s\0\0" % (to_bytes(name), oid.encode()) for name, oid in refs))
+    async def create(self, refs: Iterable[tuple[str, str]]) -> bool:
+        return await self._update(b"".join(b"update %s\0%s\0\0" % (to_bytes(name), oid.encode()) for name, oid in refs))
 
-    async def _update(self, lines: bytes) -> None:
-        if lines:
-            await self.git("update-ref", "--stdin", "-z", input=lines)
+    async def _update(self, lines: bytes) -> bool:
+        return not lines or (await self.git("update-ref", "--stdin", "-z", input=lines)).code == 0
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ def set_head(folder: Path, name: str) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what a killed git leaves behind. Only under the mirror's lock: then nobody owns these files."""
-    for place in (folder, folder / "objects/info", folder / "objects/info/commit-graphs"):
+    for place in (folder, folder / "objects/info"):
         for lock in place.glob("*.lock"):
             lock.unlink(missing_ok=True)
     # git writes it beside its lock and refuses to begin while it is there
@@ -61,7 +61,7 @@ def sweep(folder: Path) -> None:
             os.unlink(path)  # noqa: PTH108 - names are bytes
     packs = folder / "objects/pack"
     for pattern in ("tmp_*", ".tmp-*", "*.keep", "*.lock"):
-        for rest in packs.glob(pattern):
+        for rest in (*packs.glob(pattern), *(folder / "objects/info/commit-graphs").glob(pattern)):
             rest.unlink(missing_ok=True)
     for rest in (folder / "objects").glob("tmp_objdir-*"):
         shutil.rmtree(rest, ignore_errors=True)
