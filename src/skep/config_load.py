@@ -209,6 +209,8 @@ def expected(name: str) -> str:
             return ("whole number" if isinstance(kind, msgspec.inspect.IntType) else "number") + "".join(limits)
         case msgspec.inspect.LiteralType():
             return "one of " + ", ".join(str(value) for value in kind.values)
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType()):
+            return "list of tables"
         case msgspec.inspect.VarTupleType():
             return "list of texts"
         case msgspec.inspect.UnionType():

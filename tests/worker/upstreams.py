@@ -23,6 +23,9 @@ class MemoryKind:
         #: "before" or "after" the mirror is changed by a fetch
         self.hang = ""
         self.hung = asyncio.Event()
+        #: sources whose fetches take until `released`
+        self.slow: set[str] = set()
+        self.released = asyncio.Event()
 
     async def look(self, source: Held) -> Look:
         assert not source.told
@@ -41,12 +44,17 @@ class MemoryKind:
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         await self._maybe_hang("before")
+        if source.source in self.slow:
+            await self.released.wait()
         versions = dict(self.upstream[source.source])
         if self.mirror.get(source.source) != versions:
             self.mirror[source.source] = versions
             self.history.setdefault(source.source, []).append(versions)
         await self._maybe_hang("after")
         return versions
+
+    def heavy(self, source: Held) -> bool:
+        return source.source in self.slow
 
     async def versions(self, source: Held) -> Mapping[str, str]:
         return self.mirror.get(source.source, {})

@@ -123,8 +123,11 @@ class Sources:
         url: str | None = None,
         visibility: Visibility | None = None,
         labels: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Source:
-        wanted = {"url": url, "visibility": visibility, "labels": None if labels is None else tuple(labels)}
+        """Of `settings` only those named change; None takes one back."""
+        tags = None if labels is None else tuple(labels)
+        wanted = {"url": url, "visibility": visibility, "labels": tags, "settings": settings}
         body = {key: value for key, value in wanted.items() if value is not None}
         return self._transport.call("PATCH", self._of(ref), Source, body=body)
 
@@ -140,6 +143,10 @@ class Sources:
         """The same for a URL that may not be known yet: it is added where that is permitted."""
         body = {"url": url, "visibility": visibility}
         return self._transport.call("POST", f"{API}/fetch", Fetching, body=body)
+
+    def accept(self, ref: str) -> Source:
+        """Let the mirror follow into the loss that the source asks about."""
+        return self._transport.call("POST", self._of(ref) + "/accept", Source)
 
     def reindex(self, ref: str) -> Source:
         """Asks for a new index and does not wait for it."""

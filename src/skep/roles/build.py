@@ -93,7 +93,8 @@ async def open_rooms(
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
         addresses = GitAddresses(settings)
-        sources = Sources(db, clock, fleet, {"git": addresses})
+        by_label = {label.name: label for label in settings.label}
+        sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
         interest = Interest()
         credentials = Credentials(db, clock, data, sources, file_credentials)
         search = Search(db, clock, searcher, interest)

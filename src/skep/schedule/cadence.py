@@ -24,6 +24,7 @@ _BACKOFF: dict[FailureClass, tuple[float, float]] = {
     "auth": (_HOUR, 24 * _HOUR),
     "gone": (_HOUR, 24 * _HOUR),
     "emptied": (_HOUR, 24 * _HOUR),
+    "rewritten": (_HOUR, 24 * _HOUR),
     "not_git": (4 * _HOUR, 24 * _HOUR),
     "too_big": (12 * _HOUR, 24 * _HOUR),
 }

@@ -14,7 +14,8 @@ from skep.model.answers import BulkItem
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_ids
 from skep.model.source import Source
-from skep.sources.service import CATALOGUE, Address, Sources, checked_labels
+from skep.sources.given import labels_of
+from skep.sources.service import CATALOGUE, Address, Sources
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL
 
 MOST = 10_000
@@ -62,7 +63,7 @@ class Bulk:
         try:
             target = await self._sources.show(caller, wanted.ref) if wanted.ref else None
             address = self._sources.address(caller, target.kind if target else "git", wanted.url)
-            labels = None if wanted.labels is None else json.dumps(checked_labels(wanted.labels))
+            labels = None if wanted.labels is None else json.dumps(labels_of(wanted.labels))
         except SkepError as error:
             return BulkItem(wanted.url, "refused", reason=f"{error.message}; {error.hint}".rstrip("; "))
         return _Plan(wanted, address, labels, target)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -13,14 +14,16 @@ from skep.fleet.service import Fleet
 from skep.model.answers import Added, Fetching, Page
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
-from skep.model.source import Change, Held, Source
+from skep.model.source import Change, Held, Source, SourceSettings
 from skep.sources.base import Addresses
+from skep.sources.given import labels_of, settings_of
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL, STEPS, change_of, source_of
 
 #: rung when anything a waiting person might look at moved
 MOVED = "sources"
 #: rung when the set of sources, their names or their visibility changed
 CATALOGUE = "catalogue"
+_NONE = SourceSettings()
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -31,14 +34,25 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Sources:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, kinds: Mapping[str, Addresses]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        fleet: Fleet,
+        kinds: Mapping[str, Addresses],
+        by_label: Mapping[str, SourceSettings] | None = None,
+    ) -> None:
+        """`by_label`: what sources with a label have in common, unless they say otherwise themselves."""
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._kinds = kinds
+        self._by_label = by_label or {}
 
     async def start(self) -> None:
         await self._db.migrate("sources", STEPS)
+        for settings in self._by_label.values():
+            self._kinds["git"].check_settings(settings)
 
     async def add(
         self,
@@ -51,7 +65,7 @@ class Sources:
     ) -> Added:
         caller.need("write")
         address = self.address(caller, kind, url)
-        tags = json.dumps(checked_labels(labels))
+        tags = json.dumps(labels_of(labels))
         now = self._clock.now()
         id = new_id("src", now)
 
@@ -114,12 +128,18 @@ class Sources:
         url: str | None = None,
         visibility: Visibility | None = None,
         labels: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Source:
-        """Change what is given. A new URL keeps the mirror: the next look compares it with the new upstream."""
+        """Change what is given. A new URL keeps the mirror: the next look compares it with the new upstream.
+
+        Of `settings` only those named change; None takes one back.
+        """
         caller.need("write")
         source = await self.show(caller, ref)
-        tags = None if labels is None else json.dumps(checked_labels(labels))
+        tags = None if labels is None else json.dumps(labels_of(labels))
         address = None if url is None else self.address(caller, source.kind, url)
+        wishes = settings_of({**msgspec.structs.asdict(source.settings), **(settings or {})})
+        self._kinds[source.kind].check_settings(wishes)
 
         async def work(tx: Tx) -> None:
             if address is not None:
@@ -127,20 +147,23 @@ class Sources:
                 if taken and taken[0]["source"] != source.id:
                     raise Conflict(f"{address.canonical} is another source already", hint="remove one of the two")
                 await self.readdress(tx, source, address)
-            await self.change(tx, source.id, visibility, tags)
+            await self.change(tx, source.id, visibility, tags, msgspec.json.encode(wishes).decode())
             await note(tx, self._clock.now(), caller, "source.update", source.id)
             tx.ring(CATALOGUE)
 
         await self._db.write(work)
         return await self.show(caller, source.id)
 
-    async def change(self, tx: Tx, id: str, visibility: Visibility | None, labels: str | None) -> None:
-        """None stays as it is; `labels` are JSON."""
+    async def change(
+        self, tx: Tx, id: str, visibility: Visibility | None, labels: str | None, settings: str | None = None
+    ) -> None:
+        """None stays as it is; `labels` and `settings` are JSON."""
         await tx.rows(
-            "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels) "
-            "WHERE id = :id",
+            "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels), "
+            "settings = COALESCE(:settings, settings) WHERE id = :id",
             visibility=visibility,
             labels=labels,
+            settings=settings,
             id=id,
         )
         await self._fleet.ask(tx, "hold", id)
@@ -182,6 +205,22 @@ class Sources:
         if added.created:
             return Fetching(added.source, added.source.added_at)
         return await self.fetch(caller, added.source.id)
+
+    async def accept(self, caller: Caller, ref: str) -> Source:
+        """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed."""
+        caller.need("write")
+        source = await self.show(caller, ref)
+        if source.state != "asking" or source.failure is None:
+            raise Conflict(f"{source.name} asks for nothing: it is {source.state}")
+        loss = source.failure.loss
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE source SET accepted = :loss WHERE id = :id", loss=loss, id=source.id)
+            await self._fleet.ask(tx, "hold", source.id)
+            await note(tx, self._clock.now(), caller, "source.accept", source.id)
+
+        await self._db.write(work)
+        return source
 
     async def remove(self, caller: Caller, ref: str) -> Source:
         """Gone from the catalogue at once; the holder deletes the mirror. Added again it is another source."""
@@ -266,8 +305,16 @@ class Sources:
         row = rows[0]
         entries = await self._db.read("SELECT name, version FROM entry WHERE source = :id", id=id)
         told = {entry["name"]: entry["version"] for entry in entries if entry["version"] is not None}
-        labels = tuple(json.loads(row["labels"]))
-        return Held(id, row["number"], row["kind"], row["url"], row["epoch"], row["visibility"], told, labels=labels)
+        source = source_of(row)
+        settings = source.settings
+        for label in source.labels:
+            settings = settings.over(self._by_label.get(label, _NONE))
+        return Held(
+            *(id, source.number, source.kind, source.url, source.epoch, source.visibility, told),
+            labels=source.labels,
+            settings=settings,
+            accepted=row["accepted"],
+        )
 
     async def is_former(self, name: str) -> bool:
         """A source had this name before, and none has it now."""
@@ -317,10 +364,3 @@ class Sources:
             name=formerly,
         )
         return rows[0] if rows else None
-
-
-def checked_labels(labels: Sequence[str]) -> list[str]:
-    for label in labels:
-        if not label or len(label) > 100 or not label.isprintable():
-            raise BadInput(f"{label[:40]!r} is not a label", hint="1 to 100 printable characters")
-    return sorted(set(labels))

@@ -5,13 +5,14 @@ import json
 import msgspec
 
 from skep.engines.db.base import Row
-from skep.model.source import Change, Failure, Progress, Source
+from skep.model.source import Change, Failure, Progress, Source, SourceSettings
 
 STEPS = [
     """
     CREATE TABLE source (
         id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE, kind TEXT NOT NULL, name TEXT NOT NULL, url TEXT NOT NULL,
-        state TEXT NOT NULL, visibility TEXT NOT NULL, labels TEXT NOT NULL, epoch BIGINT NOT NULL,
+        state TEXT NOT NULL, visibility TEXT NOT NULL, labels TEXT NOT NULL, settings TEXT NOT NULL,
+        epoch BIGINT NOT NULL, accepted TEXT NOT NULL,
         default_branch TEXT NOT NULL, added_at DOUBLE PRECISION NOT NULL, last_looked DOUBLE PRECISION,
         last_fetched DOUBLE PRECISION, last_changed DOUBLE PRECISION, next_poll DOUBLE PRECISION,
         failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION
@@ -40,8 +41,8 @@ STEPS = [
 
 INSERT_SOURCE = """
     INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at,
-        state, epoch, default_branch, failures)
-    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, 'new', 1, '', 0)
+        state, settings, epoch, accepted, default_branch, failures)
+    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, 'new', '{}', 1, '', '', 0)
 """
 INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
 
@@ -56,6 +57,7 @@ def source_of(row: Row, progress: Progress | None = None) -> Source:
         state=row["state"],
         visibility=row["visibility"],
         labels=tuple(json.loads(row["labels"])),
+        settings=msgspec.json.decode(row["settings"], type=SourceSettings),
         epoch=row["epoch"],
         default_branch=row["default_branch"],
         added_at=row["added_at"],

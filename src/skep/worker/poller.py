@@ -99,10 +99,10 @@ class Poller:
         if fresh is None or dropped:
             return
         if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
-            held = fresh.held
-            known.held = msgspec.structs.replace(
-                known.held, visibility=held.visibility, number=held.number, labels=held.labels
-            )
+            before = known.held
+            known.held = msgspec.structs.replace(fresh.held, seen=before.seen, batches=before.batches)
+            if (before.settings, before.accepted) != (fresh.held.settings, fresh.held.accepted):
+                await self.ask(source, before.epoch)
             return
         self._removal.take_back(source)
         self._interrupt(source)
@@ -190,7 +190,9 @@ class Poller:
         finally:
             self._turns.leave(source)
             if moved and watch is not None and self._watches.get(source) is watch and source not in self._again:
-                self._turns.fetches.put(source, watch.host, self._clock.now())
+                heavy = self._kinds[watch.held.kind].heavy(watch.held)
+                lane = self._turns.heavy if heavy else self._turns.fetches
+                lane.put(source, watch.host, self._clock.now())
                 self._turns.kick()
             else:
                 self._finish(source)
@@ -309,7 +311,7 @@ class Poller:
 
     def _interrupt(self, source: str) -> None:
         """A fetch that nobody wants any more ends now; a look ends soon by itself."""
-        self._turns.fetches.discard(source)
+        self._turns.drop_fetch(source)
         self._finds.pop(source, None)
         if source in self._fetching:
             self._fetching[source].cancel()

@@ -76,22 +76,24 @@ class Worker:
         await commanding.runtime.start()
         await indexing.start()
         own: dict[str, Doing] = {"noop": _noop}
+        checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
-            own |= {**indexing.kinds, "fsck": Checking(post.poller, self._kinds).fsck}
+            own |= {**indexing.kinds, "fsck": checking.fsck}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
         store.on_outcome = link.ring
         await post.poller.load()
         try:
-            await self._loops(store, post, link)
+            await self._loops(store, post, link, checking)
         finally:
             await indexing.close()
             await commanding.runtime.close()
 
-    async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
+    async def _loops(self, store: Store, post: "_Post", link: LinkClient, checking: Checking) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(_poll(post))
+            group.create_task(checking.patrol())
             group.create_task(post.doer.run())
             group.create_task(link.run())
             if self._lines is not None:

@@ -120,8 +120,11 @@ def _fill_source(parser: Command) -> None:
     verbs.add_parser("add", help="mirror a repository", fill=_fill_add, run="source:add")
     verbs.add_parser("list", help="all sources", fill=_fill_list, run="source:listing")
     verbs.add_parser("show", help="one source", fill=_fill_show, run="source:show")
-    verbs.add_parser("update", help="change URL, labels or visibility", fill=_fill_update, run="source:update")
+    verbs.add_parser(
+        "update", help="change URL, labels, settings or visibility", fill=_fill_update, run="source:update"
+    )
     verbs.add_parser("fetch", help="look at the upstream now", fill=_fill_fetch, run="source:fetch")
+    verbs.add_parser("accept", help="follow it into the loss it asks about", fill=_fill_fetch, run="source:accept")
     verbs.add_parser("reindex", help="build its index anew", fill=_fill_reindex, run="source:reindex")
     verbs.add_parser("remove", help="forget a source and its mirror", fill=_fill_remove, run="source:remove")
 
@@ -163,6 +166,12 @@ def _fill_update(parser: Command) -> None:
     _ref(parser)
     parser.add_argument("--url", help="the upstream moved here")
     _labels(parser, "these labels instead of its own; '' for none")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        help="force_push, refs, poll_min or poll_max of this source; without VALUE as others; may be repeated",
+    )
     seen = parser.add_mutually_exclusive_group()
     seen.add_argument("--private", dest="visibility", action="store_const", const="private", help="hide it")
     seen.add_argument(

@@ -1,5 +1,6 @@
 """`skep source …`: what is mirrored."""
 
+import math
 import os
 import re
 import sys
@@ -7,6 +8,8 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
+
+import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
@@ -120,6 +123,7 @@ def show(args: Namespace) -> int:
         "note": _note(source),
         "visibility": source.visibility,
         "labels": ", ".join(source.labels),
+        "settings": msgspec.json.encode(source.settings).decode().strip("{}"),
         "branch": source.default_branch,
         "searchable": source.indexed_commit or "not yet",
         "looked at": ago(source.last_looked, now),
@@ -135,12 +139,28 @@ def show(args: Namespace) -> int:
 def update(args: Namespace) -> int:
     labels = None if args.label is None else [label for label in args.label if label]
     url = None if args.url is None else absolute(args.url)
-    if (url, labels, args.visibility) == (None, None, None):
-        raise BadInput("nothing to change", hint="give --url, --label, --private or --public")
+    settings = None if args.set is None else dict(_setting(text) for text in args.set)
+    if (url, labels, args.visibility, settings) == (None, None, None, None):
+        raise BadInput("nothing to change", hint="give --url, --label, --set, --private or --public")
     with Client() as client:
-        source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels)
+        source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels, settings=settings)
     _tell(source, "updated", args.json)
     return exits.OK
+
+
+def _setting(text: str) -> tuple[str, object]:
+    """`refs` is a list, the times are numbers; nothing at all takes a setting back."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"--set {text!r} is not KEY=VALUE", hint="such as force_push=ask")
+    if not value:
+        return key, None
+    if key == "refs":
+        return key, value.split(",")
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value
 
 
 def fetch(args: Namespace) -> int:
@@ -152,6 +172,15 @@ def fetch_url(args: Namespace) -> int:
     with Client() as client:
         asked = client.sources.fetch_url(absolute(args.url), visibility="private" if args.private else "public")
         return _fetched(client, asked, args)
+
+
+def accept(args: Namespace) -> int:
+    with Client() as client:
+        source = client.sources.accept(args.ref)
+        if args.wait:
+            return _settle(client, source, math.nextafter(source.last_looked or 0.0, math.inf), args.json)
+    _tell(source, "will be looked at now", args.json)
+    return exits.OK
 
 
 def _fetched(client: Client, asked: Fetching, args: Namespace) -> int:

@@ -1,6 +1,6 @@
-"""Sources: add, list, show, update, fetch, wait, changes, tree, file, remove."""
+"""Sources: add, list, show, update, fetch, accept, wait, changes, tree, file, remove."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, delete, get, patch, post
@@ -36,6 +36,8 @@ class SourceEdit(msgspec.Struct, forbid_unknown_fields=True):
     url: str | None = None
     visibility: Visibility | None = None
     labels: list[str] | None = None
+    #: those named change; null takes one back
+    settings: dict[str, Any] | None = None
 
 
 class FetchOrder(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,10 +101,12 @@ async def show_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source
     return await core.sources.show(caller, id)
 
 
-@patch("/sources/{id:str}", tags=_TAGS, summary="Change a source's URL, visibility or labels")
+@patch("/sources/{id:str}", tags=_TAGS, summary="Change a source's URL, visibility, labels or settings")
 async def update_source(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[SourceEdit]) -> Source:
     labels = None if data.labels is None else tuple(data.labels)
-    return await core.sources.update(caller, id, url=data.url, visibility=data.visibility, labels=labels)
+    return await core.sources.update(
+        caller, id, url=data.url, visibility=data.visibility, labels=labels, settings=data.settings
+    )
 
 
 @delete("/sources/{id:str}", tags=_TAGS, summary="Remove a source, its mirror and its index")
@@ -132,6 +136,13 @@ async def fetch_url(core: TheCore, caller: Asker, data: JSONBody[FetchOrder]) ->
 async def _awaited(core: Core, caller: Caller, asked: Fetching, commit: str, timeout: float) -> Fetching:
     done = await core.gather.wait(caller, asked.source.id, commit=commit, looked_after=asked.asked_at, timeout=timeout)
     return Fetching(done.source, asked.asked_at, done.settled)
+
+
+@post(
+    "/sources/{id:str}/accept", tags=_TAGS, status_code=202, summary="Follow the upstream into the loss it asks about"
+)
+async def accept_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source:
+    return await core.sources.accept(caller, id)
 
 
 @post("/sources/{id:str}/reindex", tags=_TAGS, status_code=202, summary="Build its index anew")
@@ -180,6 +191,7 @@ HANDLERS = [
     remove_source,
     fetch_source,
     fetch_url,
+    accept_source,
     reindex_source,
     wait_source,
     list_changes,

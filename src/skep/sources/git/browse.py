@@ -8,6 +8,7 @@ import msgspec
 from skep.errors import Damaged, NotFound, TooLarge
 from skep.sources.git.process import SaidTooMuch, environment, run
 from skep.sources.git.read import Entry, entry_of
+from skep.sources.git.selection import OWN
 
 _SECONDS = 30.0
 _MOST_LISTED = 32 << 20
@@ -25,7 +26,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 async def resolve(folder: Path, rev: str) -> str | None:
     """The commit a branch, tag, full ref or (shortened) id stands for."""
-    if not rev or len(rev) > 1_000 or _NO_REF.search(rev):
+    if not rev or len(rev) > 1_000 or _NO_REF.search(rev) or rev.startswith(OWN):
         return None
     names = [rev] if rev == "HEAD" or rev.startswith("refs/") else [f"refs/heads/{rev}", f"refs/tags/{rev}"]
     if _OID.fullmatch(rev):

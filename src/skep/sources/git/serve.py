@@ -8,6 +8,7 @@ from pathlib import Path
 
 from skep.errors import Busy, Damaged
 from skep.sources.git.process import end, environment, kill, start
+from skep.sources.git.selection import OWN
 
 AT_ONCE = 16
 WAITING = 256
@@ -16,9 +17,7 @@ _BLOCK = 1 << 16
 _CONFIG = (
     ("uploadpack.allowFilter", "true"),
     ("uploadpack.allowAnySHA1InWant", "false"),
-    ("transfer.hideRefs", "refs/"),
-    ("transfer.hideRefs", "!refs/heads/"),
-    ("transfer.hideRefs", "!refs/tags/"),
+    ("transfer.hideRefs", OWN),
 )
 _PROTOCOL = re.compile(r"version=[0-2](:[a-z0-9=:-]{0,60})?")
 _SERVICE = b"001e# service=git-upload-pack\n0000"
