@@ -1,6 +1,6 @@
 """Tasks beside procrastinate, in one run, in turns; medians and ratios.
 
-    python bench/tasks/run.py [--rounds 3] [--tasks 400] [--only rates,idle,waiting]
+    python bench/tasks/run.py [--rounds 3] [--tasks 400] [--only rates,idle,waiting,children]
 
 Tasks of a built-in kind that do nothing, durable (fsync on), over the link to a worker in another process;
 procrastinate on Debian's PostgreSQL with psycopg in C, its worker in another process too. One at a time: the worker has
@@ -30,6 +30,7 @@ from skep.roles.build import Rooms, open_rooms
 from skep.testing.postgres import fresh_database, running_postgres
 
 sys.path.append(str(Path(__file__).parents[2]))
+from bench.tasks import children
 from bench.tasks.rival import Rival
 
 TOKEN = "bench"
@@ -154,11 +155,19 @@ async def waiting(folder: Path, tasks: int) -> None:
             print(f"| {wanted:,} | {rate:,.0f} |", flush=True)
 
 
+async def commands(folder: Path, rounds: int, total: int) -> None:
+    print("\nCommands a second in the runtime, beside bare child processes\n")
+    print("| at once | Skep | bare | ratio |\n|---|---|---|---|")
+    for at_once, pairs in (await children.rates(folder, rounds, total)).items():
+        ours, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
+        print(f"| {at_once} | {ours:,.0f} | {bare:,.0f} | {ours / bare:.2f} |", flush=True)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=400)
-    parser.add_argument("--only", default="rates,idle,waiting")
+    parser.add_argument("--only", default="rates,idle,waiting,children")
     given = parser.parse_args()
     only = given.only.split(",")
     folder = Path(tempfile.mkdtemp(prefix="bench-tasks-"))
@@ -177,6 +186,8 @@ async def main() -> None:
                     await idle(ours, large, rival, given.rounds)
         if "waiting" in only:
             await waiting(folder / "waiting", given.tasks)
+        if "children" in only:
+            await commands(folder / "children", given.rounds, given.tasks)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
