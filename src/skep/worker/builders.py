@@ -65,7 +65,7 @@ class Builders:
         while self._idle:
             child, timer = self._idle.pop()
             timer.cancel()
-            if child.returncode is None:
+            if _alive(child):
                 return child
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "skep.worker.build_index", stdin=PIPE, stdout=PIPE, start_new_session=True
@@ -83,6 +83,14 @@ class Builders:
         task = asyncio.create_task(_end(child, kill=False))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+
+def _alive(child: Process) -> bool:
+    """Also when nobody has noticed its end yet."""
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
 
 
 async def _ask(
