@@ -34,6 +34,10 @@ class BuildFailed(SkepError):
     code = "build_failed"
 
 
+class Ended(BuildFailed):
+    """The process went away instead of answering."""
+
+
 class Builders:
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
@@ -42,12 +46,19 @@ class Builders:
 
     async def build(self, job: Job | Batch, report: Callable[[int, int], None]) -> Finished | Planned | Indexed:
         """As many at once as the caller asks for, each in a process of its own."""
-        child = await self._child()
-        try:
-            answer = await _ask(child, job, report)
-        except BaseException:
-            await _end(child, kill=True)
-            raise
+        while True:
+            used = bool(self._idle)
+            child = await self._child()
+            try:
+                answer = await _ask(child, job, report)
+                break
+            except Ended:
+                await _end(child, kill=True)
+                if not used:  # one that was idle may have died before, and nobody noticed
+                    raise
+            except BaseException:
+                await _end(child, kill=True)
+                raise
         if isinstance(answer, Broke):
             await _end(child, kill=True)
             raise BuildFailed(answer.reason)
@@ -65,7 +76,7 @@ class Builders:
         while self._idle:
             child, timer = self._idle.pop()
             timer.cancel()
-            if _alive(child):
+            if child.returncode is None:
                 return child
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "skep.worker.build_index", stdin=PIPE, stdout=PIPE, start_new_session=True
@@ -85,14 +96,6 @@ class Builders:
         task.add_done_callback(self._ending.discard)
 
 
-def _alive(child: Process) -> bool:
-    """Also when nobody has noticed its end yet."""
-    try:
-        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
-
-
 async def _ask(
     child: Process, job: Job | Batch, report: Callable[[int, int], None]
 ) -> Finished | Planned | Indexed | Broke:
@@ -105,7 +108,7 @@ async def _ask(
         return answer
     except (asyncio.IncompleteReadError, ConnectionError):
         code = await child.wait()
-        raise BuildFailed(f"the process that built the index ended with {code}") from None
+        raise Ended(f"the process that built the index ended with {code}") from None
 
 
 async def _answer(child: Process) -> Answer:
