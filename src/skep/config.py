@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from skep.model.source import SourceSettings
+
 
 def _about(text: str) -> Meta:
     return Meta(description=text)
@@ -26,20 +28,18 @@ Names = tuple[str, ...]
 PollRule = Literal["share", "age", "cube_root"]
 
 
-class PollBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table `[[poll]]`: other bounds for the sources with a label."""
-
-    label: str
-    min: Annotated[float, Meta(gt=0)] | None = None
-    max: Annotated[float, Meta(gt=0)] | None = None
-
-
 class HostLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table `[[host]]`: other limits for one upstream host, named as in its URLs, with the port if there is one."""
 
     name: str
     concurrency: Annotated[int, Meta(gt=0)] | None = None
     rate: Annotated[float, Meta(gt=0)] | None = None
+
+
+class LabelSettings(SourceSettings, frozen=True, kw_only=True):
+    """What all sources with a label have in common, unless they say otherwise themselves."""
+
+    name: str
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,9 +72,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         PollRule, _about("how often which source is looked at: by its rate of change, its age, or the age's cube root")
     ] = "share"
     poll_budget: Annotated[float, _natural("looks per second of this worker, shared by the rule; 0: no budget")] = 0.0
-    poll: Annotated[
-        tuple[PollBounds, ...], _about("bounds by label: [[poll]] with label and min, max in seconds; the first wins")
-    ] = ()
     poll_concurrency: Annotated[int, _positive("looks at the same time")] = 64
     host_concurrency: Annotated[int, _positive("looks and fetches at the same time at one upstream host")] = 8
     host_rate: Annotated[float, _positive("requests per second to one upstream host")] = 50.0
@@ -85,6 +82,27 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_concurrency: Annotated[int, _positive("fetches at the same time")] = 4
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
     max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
+    max_mirrors: Annotated[int, _natural("bytes all mirrors of this worker may have together; 0: no limit")] = 0
+    huge_over: Annotated[
+        int, _positive("a first fetch of more bytes brings the newest commit first, and the history in its own lane")
+    ] = 1_000_000_000
+    force_push: Annotated[
+        Literal["follow", "keep", "ask"],
+        _about("history that upstream rewrites: follow it, follow and keep the old tips, or ask a person first"),
+    ] = "keep"
+    label: Annotated[
+        tuple[LabelSettings, ...],
+        _about("[[label]] tables: a name, and force_push, refs, poll_min or poll_max of the sources with that label"),
+    ] = ()
+    keep_tips: Annotated[Seconds, _positive("old tips of rewritten or deleted branches are kept for so long")] = (
+        31_536_000.0
+    )
+    fsck_every: Annotated[Seconds, _positive("each mirror is read whole and, if damaged, made anew so often")] = (
+        604_800.0
+    )
+
+    clone_concurrency: Annotated[int, _positive("clones and fetches served at the same time; others wait")] = 16
+    clone_timeout: Annotated[Seconds, _positive("longest time for serving one clone")] = 3_600.0
 
     manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
@@ -112,19 +130,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names, _about("commands, by name or path, that tasks may run on this worker; * means any")
     ] = ()
     task_tools: Annotated[Names, _about("programs to look for, so that tasks can choose a worker that has them")] = (
-        "git",
-        "python3",
-        "make",
-        "gcc",
-        "cargo",
-        "go",
-        "java",
-        "node",
-        "docker",
+        *("git", "python3", "make", "cc"),
     )
     sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
+    log_lines: Annotated[int, _positive("log lines of all processes together that are kept")] = 20_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 
     @property

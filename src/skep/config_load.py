@@ -3,23 +3,26 @@
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from skep.config import Settings, split_address
 from skep.errors import BadInput
+from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
 
 FILE = "skep.toml"
 PREFIX = "SKEP_"
 #: tables of the file that are no settings
-RULES = "rule"
+RULES, CREDENTIALS = "rule", "credential"
+_TABLES = {RULES, CREDENTIALS}
 #: SKEP_* variables that are no settings: where the client finds a server, and where the file is
 RESERVED = frozenset({"SKEP_URL", "SKEP_TOKEN", "SKEP_CONFIG"})
 FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
 
+T = TypeVar("T")
 Warn = Callable[[str], None]
 #: setting -> "default", "skep.toml", "SKEP_POLL_MIN" or "--poll-min"
 Origins = dict[str, str]
@@ -56,19 +59,28 @@ Found = tuple[str, str, Any, bool]
 
 def load_rules(environ: Mapping[str, str], *, config: str | None = None) -> list[RuleSpec]:
     """The `[[rule]]` tables of the file; what they say is checked where rules are."""
+    return _load_tables(RULES, RuleSpec, "docs/rules.md shows what a rule is made of", config, environ)
+
+
+def load_credentials(environ: Mapping[str, str], *, config: str | None = None) -> list[CredentialSpec]:
+    hint = "docs/credentials.md shows what a credential is made of"
+    return _load_tables(CREDENTIALS, CredentialSpec, hint, config, environ)
+
+
+def _load_tables(name: str, kind: type[T], hint: str, config: str | None, environ: Mapping[str, str]) -> list[T]:
     path, table = _read_file(config, environ)
     try:
-        return msgspec.convert(table.get(RULES, []), list[RuleSpec])
+        return msgspec.convert(table.get(name, []), list[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
-        raise BadInput(f"{path}: [[{RULES}]]: {error}", hint="docs/rules.md shows what a rule is made of") from error
+        raise BadInput(f"{path}: [[{name}]]: {error}", hint=hint) from error
 
 
 def _from_file(config: str | None, environ: Mapping[str, str]) -> list[Found]:
     path, table = _read_file(config, environ)
-    for key in table.keys() - {RULES}:
+    for key in table.keys() - _TABLES:
         if key not in FIELDS:
             raise BadInput(f"{path}: unknown setting '{key}'", hint=nearest(key) or "`skep config` lists every setting")
-    return [(str(path), key, value, False) for key, value in table.items() if key != RULES]
+    return [(str(path), key, value, False) for key, value in table.items() if key not in _TABLES]
 
 
 def _read_file(config: str | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
@@ -197,6 +209,8 @@ def expected(name: str) -> str:
             return ("whole number" if isinstance(kind, msgspec.inspect.IntType) else "number") + "".join(limits)
         case msgspec.inspect.LiteralType():
             return "one of " + ", ".join(str(value) for value in kind.values)
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType()):
+            return "list of tables"
         case msgspec.inspect.VarTupleType():
             return "list of texts"
         case msgspec.inspect.UnionType():

@@ -5,7 +5,11 @@ import msgspec
 from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
+from skep.sources.bulk import Bulk
+from skep.sources.credentials import Credentials
+from skep.sources.hooks import Hooks
 from skep.sources.service import Sources
+from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
 from skep.status import StatusView
 from skep.tasks.contexts import Contexts
@@ -20,6 +24,9 @@ from skep.topics.service import Topics
 class Core(msgspec.Struct, frozen=True):
     access: Access
     sources: Sources
+    bulk: Bulk
+    credentials: Credentials
+    hooks: Hooks
     topics: Topics
     groups: Groups
     queue: Queue
@@ -30,4 +37,5 @@ class Core(msgspec.Struct, frozen=True):
     tasks: Tasks
     workers: Workers
     rules: Rules
+    log: Journal
     status: StatusView

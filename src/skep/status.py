@@ -8,14 +8,19 @@ from skep.errors import SkepError
 from skep.fleet.service import Fleet
 from skep.model.answers import Status
 from skep.model.caller import SYSTEM, Caller
+from skep.spaces.statuses import Statuses
+
+#: facts of a worker that are numbers and change
+_SAMPLED = ("cpu_percent", "memory_used", "disk_free", "network_in", "network_out", "load", "processes")
 
 
 class StatusView:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher) -> None:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher, statuses: Statuses) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._searcher = searcher
+        self._statuses = statuses
         self._started = clock.now()
 
     async def show(self, caller: Caller) -> Status:
@@ -31,6 +36,7 @@ class StatusView:
             size.documents,
             size.bytes,
             await self._fleet.orders_pending(),
+            await self._statuses.all(),
         )
 
     async def ready(self) -> str:
@@ -64,4 +70,29 @@ class StatusView:
         }
         for name, (about, value) in gauges.items():
             lines += [f"# HELP skep_{name} {about}", f"# TYPE skep_{name} gauge", f"skep_{name} {value}"]
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, *await self._tasks(), *await self._machines()]) + "\n"
+
+    async def _tasks(self) -> list[str]:
+        """Of what has not ended: there is an index for each of these."""
+        rows = await self._db.read(
+            "SELECT 'ready' AS state, count(*) AS n FROM task WHERE state = 'WAITING' AND needs_left = 0 "
+            "UNION ALL SELECT 'placed', count(*) FROM task WHERE state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING')"
+        )
+        repairs = await self._db.read("SELECT kind, n FROM repair ORDER BY kind")
+        return [
+            "# HELP skep_tasks Tasks that wait for a worker, and tasks that have one.",
+            "# TYPE skep_tasks gauge",
+            *(f'skep_tasks{{state="{row["state"]}"}} {row["n"]}' for row in rows),
+            "# HELP skep_task_repairs_total Irregular tasks and contexts that were put right.",
+            "# TYPE skep_task_repairs_total counter",
+            *(f'skep_task_repairs_total{{kind="{row["kind"]}"}} {row["n"]}' for row in repairs),
+        ]
+
+    async def _machines(self) -> list[str]:
+        """The newest sample of each worker's machine."""
+        workers = await self._fleet.workers()
+        lines = []
+        for name in _SAMPLED:
+            lines += [f"# HELP skep_worker_{name} As the worker last sampled it.", f"# TYPE skep_worker_{name} gauge"]
+            lines += [f'skep_worker_{name}{{member="{m.id}"}} {offer.facts.get(name, 0)}' for m, offer in workers]
+        return lines

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.config import Settings
-from skep.config_load import FIELDS, load
+from skep.config_load import FIELDS, load, load_credentials
 from skep.doors.cli.reference import example, pages
 from skep.errors import BadInput
 
@@ -137,3 +137,21 @@ def test_the_example_holds_every_setting_at_its_default() -> None:
 @pytest.mark.parametrize("place", list(pages()))
 def test_generated_pages_are_fresh(place: str) -> None:
     assert (ROOT / place).read_text(encoding="utf-8") == pages()[place], "run `make docs`"
+
+
+def test_credentials_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "skep.toml"
+    file.write_text('[[credential]]\nname = "a"\nhost = "h.org"\ntoken_env = "TOKEN"\ncommand = ["x"]\n')
+    (spec,) = load_credentials({}, config=str(file))
+    assert (spec.name, spec.host, spec.user, spec.use, spec.command) == (
+        "a",
+        "h.org",
+        "x-access-token",
+        "fetch",
+        ("x",),
+    )
+    load({}, config=str(file))
+    file.write_text('[[credential]]\nname = "a"\nhost = "h.org"\ntoken = "in the clear"\n')
+    with pytest.raises(BadInput, match="token") as error:
+        load_credentials({}, config=str(file))
+    assert "in the clear" not in error.value.message

@@ -68,6 +68,8 @@ class Tab:
         self._events.clear()
         self.call("Page.navigate", url=url)
         self.wait("Page.loadEventFired")
+        # what asked for the focus has it once a frame was drawn
+        self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def value(self, script: str) -> Any:
         done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)

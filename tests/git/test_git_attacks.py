@@ -9,12 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from skep.clock import SystemClock
+from skep.config import Settings
 from skep.errors import TooLarge
 from skep.sources.git.browse import blob, ls, resolve
+from skep.sources.git.kind import GitKind
 from skep.sources.git.plan import changed, documents
 from skep.sources.git.read import list_tree
-from skep.testing.forge import Forge, Repo
-from skep.testing.forge.follower import Follow
+from skep.testing.forge import Fault, Forge, Repo
+from skep.testing.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 
@@ -179,3 +182,45 @@ async def test_upstream_hooks_and_config_do_nothing_here(follow: Follow, tmp_pat
         (repo.folder / "hooks" / hook).symlink_to(script)
     await follow(str(repo.folder)).succeed()
     assert not marker.exists()
+
+
+async def test_an_upstream_that_lies_about_its_refs(forge: Forge, follow: Follow, upstream: Upstream) -> None:
+    repo = forge.create("org/liar", {"a": b"1"})
+    one = follow(forge.url("org/liar"))
+    before = await one.succeed()
+    true = repo.commit({"a": b"2"}).encode()
+    for lie in (b"0" * 40, b"d" * 40, true[:20] + b"e" * 20):
+        forge.fault("org/liar", Fault(lie=(true, lie)))
+        failure = await one.fail()
+        assert failure.kind in {"network", "corrupt", "not_git"}, failure
+        assert await one.kind.versions(one.held) == before
+    forge.fault("org/liar", None)
+    assert await one.succeed() == upstream(repo)
+    one.fsck()
+
+
+async def test_refs_that_would_leave_their_folder(forge: Forge, follow: Follow) -> None:
+    forge.create("org/repo", {"a": b"1"})
+    for name in (
+        b"refs/heads/../../../x",
+        b"refs/heads/a..b",
+        b"refs/heads/x.lock",
+        b"refs/heads/.x",
+        b"refs/heads/a b",
+    ):
+        lie = name.ljust(15, b"x")[:15] if len(name) < 15 else name
+        forge.fault("", Fault(lie=(b"refs/heads/main", lie)))
+        one = follow(forge.url("org/repo"))
+        await one.follow()
+        assert {path.name for path in one.folder.parent.glob("*")} <= {one.folder.name}
+        assert not [path for path in one.folder.rglob("*") if path.name in {"x", ".x", "x.lock"}]
+
+
+async def test_a_pack_that_never_ends_meets_its_bound(forge: Forge, data: Path) -> None:
+    repo = forge.create("org/zeros", {"zeros": bytes(60_000_000)})
+    kind = GitKind(Settings(allow_networks=("127.0.0.0/8",), max_repository=20_000), data, SystemClock(0))
+    one = Follower(kind, forge.url("org/zeros"))
+    failure = await one.fail()
+    assert failure.kind == "too_big", failure
+    assert not list(one.folder.rglob("tmp_*")) and repo.refs()
+    await kind.close()

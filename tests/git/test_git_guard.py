@@ -39,6 +39,9 @@ PRIVATE = [
     "240.0.0.1",
     "[ff02::1]",
     "198.18.0.1",
+    "１２７.０.０.１",
+    "127。0。0。1",
+    "①②⑦.⓪.⓪.①",
 ]
 NEVER = [
     "169.254.169.254",
@@ -134,4 +137,61 @@ async def test_policy_holds_for_what_was_added_before_it_changed(forge: Forge, d
         assert isinstance(failure, Failure) and failure.kind == "blocked"
         assert not one.folder.exists()
     assert forge.requests == []
+    await kind.close()
+
+
+class Later:
+    """A clock that a test moves on."""
+
+    def __init__(self) -> None:
+        self.time = 1e9
+
+    def now(self) -> float:
+        return self.time
+
+    def random(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize("scheme", ["http", "git", "ssh"])
+async def test_a_name_that_turns_between_look_and_fetch(forge: Forge, data: Path, scheme: str) -> None:
+    """What was permitted once is asked again after a minute: the fetch goes nowhere, and leaves nothing behind."""
+    forge.create("org/repo", {"a": b"1"})
+    answers = ["127.0.0.1"]
+    clock = Later()
+
+    async def lookup(host: str, port: int) -> list[str]:
+        return answers
+
+    kind = GitKind(Settings(allow_networks=("127.0.0.0/8",)), data, clock, lookup=lookup)
+    one = Follower(kind, f"{scheme}://turning.example:{forge.port}/org/repo")
+    if scheme == "http":
+        assert isinstance(await one.look(), Moved)
+    answers[:] = ["127.0.0.1", "10.0.0.1"]
+    clock.time += 120.0
+    forge.requests.clear()
+    for failure in (
+        await one.look(),
+        await kind.fetch(one.held, Moved("", {"refs/heads/main": "1" * 40}), one.progress.append),
+    ):
+        assert isinstance(failure, Failure) and failure.kind == "blocked" and "10.0.0.1" in failure.message, failure
+    assert forge.requests == [] and not one.folder.exists()
+    await kind.close()
+
+
+async def test_names_for_this_machine_are_judged_by_where_they_lead() -> None:
+    for host in ("localhost", "ip6-localhost", "LOCALHOST."):
+        parts = guard().check_url(f"http://{host}/x")
+        with pytest.raises(NotAllowed, match="private"):
+            await guard(answers={parts.host: ["::1"]}).resolve(parts.host, 80)
+
+
+async def test_a_host_without_an_address_is_a_failure_of_the_network(data: Path) -> None:
+    async def lookup(host: str, port: int) -> list[str]:
+        raise TimeoutError
+
+    kind = GitKind(Settings(), data, SystemClock(0), lookup=lookup)
+    for url in ("https://nowhere.example/x", "git://nowhere.example/x", "ssh://nowhere.example/x"):
+        look = await Follower(kind, url).look()
+        assert isinstance(look, Failure) and look.kind == "network"
     await kind.close()

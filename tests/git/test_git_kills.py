@@ -1,21 +1,26 @@
 """Killed at any moment, a mirror is whole again after mend and fetch: fsck finds nothing, refs equal upstream's."""
 
 import asyncio
+import logging
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from skep.model.source import Failure
 from skep.sources.base import Moved
 from skep.sources.git.kind import GitKind
+from skep.sources.git.locked import locked
 from skep.testing.forge import Forge, Repo
 from skep.testing.forge.follower import Follow
 
 Upstream = Callable[[Repo], dict[str, str]]
+log = logging.getLogger(__name__)
 
 
 def move_everything(repo: Repo, rng: random.Random) -> None:
@@ -25,27 +30,79 @@ def move_everything(repo: Repo, rng: random.Random) -> None:
     repo.git("update-ref", "--stdin", input="\n".join(lines).encode() + b"\n")
 
 
+#: seconds the random test takes; `make long` gives it more
+SECONDS = min(float(os.environ.get("LONG", "12")), 3_600.0)
+SEED = int(os.environ.get("SEED", "7"))
+
+
+class Story:
+    """Work on mirrors of one upstream, each time broken off at another moment."""
+
+    def __init__(self, forge: Forge, follow: Follow, kind: GitKind) -> None:
+        self.dice = random.Random(SEED)
+        self.repo = forge.create("org/repo", {"a": b"1"})
+        self.follow = follow
+        self.kind = kind
+        self.one = follow(f"file://{self.repo.folder}")
+        #: how long each kind of work takes when nobody disturbs it
+        self.lasts = {"clone": 0.2, "fetch": 0.2, "tidy": 0.2}
+        self.killed = dict.fromkeys(self.lasts, 0)
+
+    async def step(self) -> None:
+        what = self.dice.choice(list(self.lasts))
+        if what == "clone":
+            await self.kind.remove(self.one.held)
+            self.one = self.follow(self.one.held.url)
+        work = asyncio.ensure_future(self._tidy() if what == "tidy" else self._fetch())
+        start = time.monotonic()
+        _, late = await asyncio.wait({work}, timeout=self.dice.random() * self.lasts[what])
+        if late:
+            self.killed[what] += 1
+            if self.dice.random() < 0.5:
+                kill_git()  # and whoever waits for it finds out
+            else:
+                work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        if not late:
+            self.lasts[what] = 0.5 * self.lasts[what] + 0.75 * (time.monotonic() - start)
+        assert await self.kind.mend(self.one.held) is None
+
+    async def _fetch(self) -> None:
+        move_everything(self.repo, self.dice)
+        look = await self.one.look()
+        if isinstance(look, Moved):
+            await self.kind.fetch(self.one.held, look, self.one.progress.append)
+
+    async def _tidy(self) -> None:
+        if self.one.folder.exists():
+            async with locked(self.one.folder) as here:
+                await here.git("repack", "-d", "-q", "--geometric=2", "--write-midx")
+                await here.git("commit-graph", "write", "--reachable", "--split")
+
+
+def kill_git() -> None:
+    """kill -9 to the group of every git that this process has started."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for pid in (task / "children").read_text().split():
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "git":
+                    os.killpg(int(pid), signal.SIGKILL)
+
+
 async def test_killed_at_random_moments(forge: Forge, follow: Follow, kind: GitKind, upstream: Upstream) -> None:
-    rng = random.Random(7)
-    repo = forge.create("org/repo", {"a": b"1"})
-    one = follow(f"file://{repo.folder}")
-    killed = 0
-    for _ in range(10):
-        move_everything(repo, rng)
-        look = await one.look()
-        assert isinstance(look, Moved)
-        fetching = asyncio.ensure_future(kind.fetch(one.held, look, one.progress.append))
-        _, unfinished = await asyncio.wait({fetching}, timeout=rng.random() * 0.12)
-        killed += len(unfinished)
-        fetching.cancel()
-        await asyncio.gather(fetching, return_exceptions=True)
-        assert await kind.mend(one.held) is None
-        if rng.random() < 0.5:
-            assert await one.succeed() == upstream(repo)
-    assert await one.succeed() == upstream(repo)
-    assert killed
-    assert not list(one.folder.rglob("*.lock")) and not list(one.folder.rglob("tmp_*"))
-    one.fsck()
+    story = Story(forge, follow, kind)
+    end, steps = time.monotonic() + SECONDS, 0
+    while time.monotonic() < end:
+        await story.step()
+        steps += 1
+        if steps % 10 == 0:
+            assert await story.one.succeed() == upstream(story.repo)
+            story.one.fsck()
+    assert await story.one.succeed() == upstream(story.repo)
+    story.one.fsck()
+    assert min(story.killed.values()) > 0, story.killed
+    assert not list(story.one.folder.rglob("*.lock")) and not list(story.one.folder.rglob("tmp_*"))
+    log.info("seed %d: %d steps, killed %s", SEED, steps, story.killed)
 
 
 WORKER = """

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.sources.git.pktline import (
-    LS_REFS,
     BadAnswer,
     choose_head,
     complete,
@@ -18,6 +17,9 @@ from skep.sources.git.pktline import (
     to_bytes,
     to_text,
 )
+from skep.sources.git.selection import selection
+
+USUAL = selection(None)
 
 OIDS = st.text("0123456789abcdef", min_size=40, max_size=40)
 #: what git allows, roughly, and what people fear: `-x`, `<script>`, bytes that are no UTF-8
@@ -62,15 +64,15 @@ def test_names_are_text_and_come_back(name: bytes) -> None:
 
 
 def test_the_request_is_well_formed() -> None:
-    assert next(iter(packets(LS_REFS))) == b"command=ls-refs\n"
-    assert list(packets(LS_REFS))[-1] is None
-    assert complete(LS_REFS) and not complete(b"")
+    assert next(iter(packets(USUAL.request))) == b"command=ls-refs\n"
+    assert list(packets(USUAL.request))[-1] is None
+    assert complete(USUAL.request) and not complete(b"")
 
 
 def test_head_and_errors() -> None:
     oid = b"1" * 40
     refs = parse_v2(line(oid + b" HEAD symref-target:refs/heads/main\n") + line(oid + b" refs/heads/main\n") + b"0000")
-    assert refs.versions() == {"refs/heads/main": "1" * 40, "HEAD": "refs/heads/main"}
+    assert refs.versions(USUAL.of) == {"refs/heads/main": "1" * 40, "HEAD": "refs/heads/main"}
     with pytest.raises(BadAnswer, match="go away"):
         parse_v2(line(b"ERR go away") + b"0000")
     with pytest.raises(BadAnswer, match="no ref"):
@@ -79,7 +81,7 @@ def test_head_and_errors() -> None:
 
 def test_only_branches_and_tags_are_followed() -> None:
     refs = parse_ls_remote(b"%b\trefs/pull/1/head\n%b\trefs/tags/v1\n%b\trefs/tags/v1^{}\n" % ((b"2" * 40,) * 3))
-    assert refs.versions() == {"refs/tags/v1": "2" * 40}
+    assert refs.versions(USUAL.of) == {"refs/tags/v1": "2" * 40}
 
 
 def test_the_default_branch() -> None:

@@ -28,7 +28,7 @@ async def gather(stream: AsyncIterator[bytes]) -> bytes:
 def repo(tmp_path: Path) -> Repo:
     repo = Repo.init(tmp_path / "repo.git")
     repo.commit({"a": b"1", "b": bytes(range(256)) * 4_000})
-    repo.git("update-ref", "refs/hidden/x", "refs/heads/main")
+    repo.git("update-ref", "refs/skep/kept/x", "refs/heads/main")
     return repo
 
 
@@ -68,7 +68,7 @@ async def test_a_real_clone(repo: Repo, tmp_path: Path, version: str) -> None:
     _, err = await child.communicate()
     assert child.returncode == 0, err
     refs = Repo(tmp_path / "clone").refs()
-    assert refs == {name: oid for name, oid in repo.refs().items() if not name.startswith("refs/hidden")}
+    assert refs == {name: oid for name, oid in repo.refs().items() if not name.startswith("refs/skep/kept")}
     server.close()
     await server.wait_closed()
 
@@ -77,7 +77,7 @@ async def test_hidden_refs_and_odd_protocols(repo: Repo) -> None:
     for protocol in ("", "version=1;rm", "version=9", "x\ny"):
         answer = await gather(serve.info_refs(repo.folder, protocol))
         assert "refs/heads/main" in parse_v0(answer).oids
-        assert b"refs/hidden" not in answer
+        assert b"refs/skep/kept" not in answer
 
 
 async def test_nonsense_is_refused(repo: Repo, tmp_path: Path) -> None:

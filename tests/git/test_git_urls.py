@@ -169,3 +169,35 @@ def test_schemes_can_be_closed() -> None:
     with pytest.raises(NotAllowed) as error:
         GitAddresses(Settings(allow_schemes=("https",))).check("http://h.org/x", local=True)
     assert "allow_schemes" in error.value.hint
+
+
+def test_all_spellings_of_one_repository_are_one() -> None:
+    spellings = [
+        f"{scheme}://{host}{port}/{slash}{path}{end}"
+        for scheme in ("https", "HTTPS")
+        for host in ("github.com", "GitHub.COM", "github.com.", "ｇithub.com")
+        for port in ("", ":443", ":")
+        for slash in ("", "/", "//")
+        for path in ("Org/Repo", "org/repo", "org//repo", "o%72g/r%65po")
+        for end in ("", "/", "//", ".git", ".git/", ".git//")
+    ]
+    assert {canonical(url) for url in spellings} == {"https://github.com/org/repo"}
+    assert len(set(spellings)) == len(spellings) == 1_728
+
+
+def test_names_in_other_letters_are_told_apart() -> None:
+    latin, cyrillic = canonical("https://example.org/x"), canonical("https://ехample.org/x")
+    assert latin != cyrillic and cyrillic.startswith("https://xn--")
+    assert name("https://ехample.org/x").startswith("xn--"), "people see that it is another"
+    assert canonical("https://ａ․org/x") == "https://a.org/x", "letters that look the same are made the same"
+    for url in ("https://xn--/x", "https://" + "ü" * 70 + ".org/x", "https://a\u200bb.org:9x/x"):
+        with pytest.raises(BadUrl):
+            canonical(url)
+
+
+@pytest.mark.parametrize("letter", ["a", "ü", "%41", "/", ".", "@", ":", "[", "a@b:"])
+def test_urls_without_end_are_refused_quickly(letter: str) -> None:
+    for start in ("https://h.org/", "ssh://", "", "git@h.org:", "file:///"):
+        with pytest.raises(BadUrl) as error:
+            canonical(start + letter * 10_000)
+        assert len(error.value.message) < 300

@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 from skep.client import Client
-from skep.model.task import ContextSpec, Limits, Need, TaskSpec
+from skep.model.run import Limits
+from skep.model.task import ContextSpec, Need, TaskSpec
 from tests.house.running import RunningSkep
 
 CONTEXTS, TASKS, KILLS = 3, 60, 5
@@ -35,8 +36,7 @@ def test_every_effect_is_there_and_none_ran_twice_at_once(tmp_path: Path) -> Non
     chance = random.Random(11)
     effects = tmp_path / "effects"
     effects.mkdir()
-    settings = {"task_commands": ["sh"], "task_slots": 4, "task_lease": 6.0}
-    with RunningSkep(tmp_path / "data", **settings) as skep:
+    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_slots=4, task_lease=6.0) as skep:
         with Client(skep.url, skep.token) as client:
             ids = [client.contexts.submit(context(effects, n)).id for n in range(CONTEXTS)]
         for _ in range(KILLS):

@@ -20,6 +20,7 @@ from skep.link.messages import (
     Outcome,
     Refused,
 )
+from skep.model.credential import Key
 from skep.model.source import Failure
 from skep.model.space import Get, Got, Placed, Put, Taken
 from skep.model.task import Run, TaskHold
@@ -36,6 +37,9 @@ class MemoryDesk:
         self.beats: list[Beat] = []
         self.hellos: list[Hello] = []
         self.left: list[str] = []
+        self.held_keys: tuple[Key, ...] = ()
+        #: sources that people asked for
+        self.wanted: list[str] = []
         self.changed = asyncio.Condition()
         #: awaited before outcomes are answered
         self.slow: asyncio.Event | None = None
@@ -115,6 +119,17 @@ class MemoryDesk:
             case _:
                 raise NotFound("there is no such thing", hint="look elsewhere")
 
+    async def keys(self) -> tuple[Key, ...]:
+        return self.held_keys
+
+    @asynccontextmanager
+    async def keys_bell(self) -> AsyncIterator[Bell]:
+        async with self.bells.listen("keys") as bell:
+            yield bell
+
+    def interest(self, after: int) -> tuple[int, list[str]]:
+        return len(self.wanted), self.wanted[after:]
+
     async def gone(self, member: str, boot: int) -> None:
         self.left.append(member)
         await self._tell()
@@ -125,6 +140,8 @@ class MemoryOutpost:
         self._hello = Hello(protocol, member, token, boot)
         self.outbox: dict[int, Outcome] = {}
         self.refused: list[Refused] = []
+        self.keys: list[tuple[Key, ...]] = []
+        self.wanted: list[str] = []
         self.done: list[Order] = []
         self.changed = asyncio.Condition()
         #: while set, orders are taken in but never become durable
@@ -133,6 +150,12 @@ class MemoryOutpost:
     def begin(self, runs: Sequence[Run]) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None: ...
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        self.keys.append(tuple(keys))
+
+    def interest(self, sources: Sequence[str]) -> None:
+        self.wanted += sources
 
     async def until(self, ready: Callable[[], bool]) -> None:
         async with self.changed, asyncio.timeout(20):

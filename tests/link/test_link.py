@@ -15,6 +15,7 @@ from skep.link.client import LinkClient
 from skep.link.frames import pack
 from skep.link.messages import FRAME_LIMIT, PROTOCOL, Hello, Refused
 from skep.link.server import METHOD, LinkServer
+from skep.model.credential import Key
 from tests.link.conftest import Attach
 from tests.link.ends import TOKEN, MemoryDesk, MemoryOutpost
 
@@ -254,3 +255,28 @@ def test_a_worker_never_forks_by_multiprocessing() -> None:
         "assert 'multiprocessing.popen_fork' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+async def test_keys_come_at_once_and_again_when_they_change(
+    desk: MemoryDesk, server: LinkServer, attach: Attach
+) -> None:
+    outpost = MemoryOutpost()
+    desk.held_keys = (Key("a", "h.org", "", "u", "first", False),)
+    attach(outpost)
+    await desk.until(lambda: len(outpost.keys) == 1)
+    desk.bells.ring(["keys"])
+    desk.wanted.append("src_1")
+    desk.held_keys = (Key("a", "h.org", "", "u", "second", False),)
+    desk.bells.ring(["keys"])
+    await desk.until(lambda: len(outpost.keys) == 2 and bool(outpost.wanted))
+    assert [keys[0].token for keys in outpost.keys] == ["first", "second"]
+    assert outpost.wanted == ["src_1"]
+
+
+async def test_who_mirrors_nothing_gets_no_keys(desk: MemoryDesk, server: LinkServer, attach: Attach) -> None:
+    manager = MemoryOutpost(member="man_1")
+    manager._hello = msgspec.structs.replace(manager._hello, roles=("manager",))
+    desk.held_keys = (Key("a", "h.org", "", "u", "first", False),)
+    attach(manager)
+    await desk.until(lambda: len(desk.beats) > 2)
+    assert manager.keys == []

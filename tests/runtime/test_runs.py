@@ -229,6 +229,21 @@ async def test_an_error_of_the_listener_ends_the_run(runtime: Runtime, tag: Tag)
     assert tag.pids() == [] and runtime.running == []
 
 
+async def test_who_is_cancelled_does_not_wait_for_its_listener(runtime: Runtime, tag: Tag) -> None:
+    asked = asyncio.Event()
+
+    async def listen(_: str, __: bytes) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(runtime.run(shell("echo hello; sleep 1000", tag.word), listen))
+    await asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert tag.pids() == []
+
+
 async def test_hundreds_at_once(runtime: Runtime, tag: Tag) -> None:
     told: dict[str, Told] = {f"t{n}": Told() for n in range(300)}
     runs = [

@@ -62,9 +62,11 @@ async def test_a_daemon_ends_with_its_run(runtime: Runtime, tag: Tag, code: int)
 
 
 async def test_daemons_of_others_live_on(runtime: Runtime, tag: Tag) -> None:
-    other = asyncio.create_task(ended(runtime, script(f"{DAEMON}\nimport time; time.sleep(1000)", tag.word, task="b")))
-    await until(lambda: len(tag.pids()) == 2)
+    told, code = Told(), f"{DAEMON}\nprint('there', flush=True)\nimport time; time.sleep(1000)"
+    other = asyncio.create_task(runtime.run(script(code, tag.word, task="b"), told))
+    await until(lambda: told.stdout)
     kept = tag.pids()
+    assert len(kept) == 2
     for _ in range(5):
         assert (await ended(runtime, script(DAEMON, "another", task="a"))).ok
     assert tag.pids() == kept
@@ -145,6 +147,18 @@ async def test_worker_and_keeper_are_killed(tmp_path: Path, tag: Tag) -> None:
     async with Runtime(folder, Settings(), SystemClock()) as runtime:
         assert tag.pids() == []
         assert (await ended(runtime, shell("true"))).ok
+
+
+async def test_a_keeper_that_was_stopped_is_not_waited_for(
+    tmp_path: Path, tag: Tag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.runtime.leftovers._PATIENCE_SECONDS", 0.1)
+    with worker(tmp_path / "runtime", 3, sys.executable, "-I", "-c", WRITER, tag.word) as child:
+        await until(lambda: len(tag.pids()) == 7)
+        os.kill(int((tmp_path / "runtime" / "keeper").read_text().splitlines()[1].split()[0]), signal.SIGSTOP)
+        os.kill(child.pid, signal.SIGKILL)
+    async with Runtime(tmp_path / "runtime", Settings(), SystemClock()):
+        assert tag.pids() == []
 
 
 async def test_left_overs_without_their_variables_are_found_by_the_notes(tmp_path: Path, tag: Tag) -> None:

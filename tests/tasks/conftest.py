@@ -3,16 +3,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.rules_house import RulesHouse, chosen_database, rules_house
+from skep.testing.postgres import fresh_database
+from tests.tasks.house import Engine, MovableClock, coordinator
+from tests.tasks.rules_house import RulesHouse, rules_house
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def rules_database(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    async with chosen_database(request) as url:
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """The URL of an empty database, one of each engine."""
+    if request.param == "sqlite":
+        yield "sqlite:"
+        return
+    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
         yield url
 
 
 @pytest.fixture
-async def house(rules_database: str, tmp_path: Path) -> AsyncIterator[RulesHouse]:
-    async with rules_house(tmp_path, rules_database) as opened:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short path: sockets want that."""
+    return tmp_path_factory.mktemp("t")
+
+
+@pytest.fixture
+async def engine(place: str, data: Path) -> AsyncIterator[Engine]:
+    async with coordinator(data, place, MovableClock()) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def house(place: str, tmp_path: Path) -> AsyncIterator[RulesHouse]:
+    async with rules_house(tmp_path, place) as opened:
         yield opened

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from skep.sources.git.mirror import folder_of
 from skep.sources.intake import Intake
 from skep.tasks.triggers import Triggers
 from skep.testing.forge import Repo
-from skep.testing.postgres import fresh_database
 from tests.rooms.house import MovedClock
 
 MAIN = "refs/heads/main"
@@ -102,18 +101,10 @@ async def rules_house(
     data: Path, database: str = "sqlite:", file: Sequence[RuleSpec] = (), clock: MovedClock | None = None
 ) -> AsyncIterator[RulesHouse]:
     clock = clock or MovedClock()
+    data.mkdir(exist_ok=True)
     settings = Settings(data=str(data), database=database)
     async with open_rooms(settings, clock, "secret", file) as rooms:
         yield RulesHouse(rooms.core, data, clock)
-
-
-@asynccontextmanager
-async def chosen_database(request: Any) -> AsyncIterator[str]:
-    async with AsyncExitStack() as stack:
-        if request.param == "sqlite":
-            yield "sqlite:"
-        else:
-            yield await stack.enter_async_context(fresh_database(request.getfixturevalue("postgres_url")))
 
 
 def body(spec: msgspec.Struct) -> Any:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,7 +35,7 @@ def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
 
 
 @asynccontextmanager
-async def working(engine: Engine, data: Path, **settings: bool) -> AsyncIterator[None]:
+async def working(engine: Engine, data: Path, **settings: Any) -> AsyncIterator[None]:
     chosen = msgspec.structs.replace(SETTINGS, data=str(data), **settings)
     clock = SystemClock()
     worker = Worker(chosen, data, engine.link, TOKEN, clock, {"git": GitKind(chosen, data, clock)})
@@ -165,3 +166,24 @@ async def test_what_only_the_holder_may_do_ends_when_its_source_is_removed(tmp_p
         assert (await engine.ended(context)).state == "FAILED"
         (task,) = (await engine.tasks(context)).values()
         assert (task.state, "its source was removed" in task.reason) == ("ABORTED", True)
+
+
+async def test_mirroring_and_running_tasks_switch_off_separately(tmp_path: Path, forge: Forge) -> None:
+    repo = forge.create("split", {"a.txt": b"alpha\n"})
+    url = forge.url("split")
+    async with (
+        coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
+        working(engine, tmp_path / "runs", mirror=False, manager=True, task_commands=("true",)),
+    ):
+        await engine.core.sources.add(SYSTEM, url)
+        ran = await engine.ended(await engine.submit(TaskSpec("run", argv=("true",))))
+        assert ran.state == "FINISHED"
+        (worker,) = await engine.core.workers.list(SYSTEM)
+        assert "index" not in worker.offer.kinds
+        async with working(engine, tmp_path / "mirrors", run_tasks=False, task_commands=("true", "false")):
+            await searchable(engine, [url], [repo.refs()["refs/heads/main"]])
+            waits = await engine.submit(TaskSpec("wait", argv=("false",)))
+            async with asyncio.timeout(30):
+                while not (reason := (await engine.tasks(waits))["wait"].reason):
+                    await asyncio.sleep(0.05)
+            assert reason == "no worker may run 'false': see the setting task_commands"

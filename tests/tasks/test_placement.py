@@ -3,10 +3,12 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.model.task import Exclusive
 from skep.tasks.placement import Class, Worker, able, all_or_none, keep_for, keep_together, share
 
 contexts = st.sampled_from(["ctx_a", "ctx_b"])
@@ -14,7 +16,7 @@ contexts = st.sampled_from(["ctx_a", "ctx_b"])
 
 @st.composite
 def classes(draw: st.DrawFn, together: str = "") -> Class:
-    exclusive = draw(st.sampled_from(["none", "none", "context", "worker"]))
+    exclusive: Exclusive = draw(st.sampled_from(get_args(Exclusive)))
     return Class(
         draw(st.integers(1, 10**6)),
         draw(st.sampled_from(["command", "command", "index"])),

@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from skep.engines.db.base import Tx
 from skep.errors import Unavailable
 from skep.model.caller import SYSTEM, Caller
 from skep.model.rule import RuleEdit
 from skep.model.task import ContextSpec, TaskSpec
 from skep.sources.git.mirror import folder_of
 from skep.tasks import triggers
+from skep.tasks.firing import Firing, fire
+from skep.testing.forge.repo import Files
 from skep.topics.service import CHANGES
 from tests.tasks.rules_house import MAIN, NOOP, RulesHouse, oid, rule, rules_house
 
@@ -100,14 +103,13 @@ async def test_paths_are_read_from_the_mirror(house: RulesHouse) -> None:
     repo = house.mirror(source)
     await house.core.rules.create(SYSTEM, rule("docs", paths=("doc/**", "**/*.md")))
     await house.core.rules.create(SYSTEM, rule("code", paths=("src/*.py",)))
-    batches = []
-    for files in (
+    commits: list[Files] = [
         {"src/a.py": b"1"},
-        {"README.md": b"2", "x\xff\n.txt": b"2"},
+        {"README.md": b"2", b"x\xff\n.txt": b"2"},
         {"src/deep/b.py": b"3"},
         {"src/a.py": None},
-    ):
-        batches.append(await house.change(source, {MAIN: repo.commit(files)}))
+    ]
+    batches = [await house.change(source, {MAIN: repo.commit(files)}) for files in commits]
     await house.step()
     # the first has nothing to be compared with: all its paths are new
     assert await house.causes("docs") == [f"change:{batches[1]}"]
@@ -255,12 +257,11 @@ async def test_a_database_that_goes_away_in_the_middle_changes_nothing(house: Ru
     await house.core.rules.create(SYSTEM, rule("a"))
     await house.core.rules.create(SYSTEM, rule("b"))
     await house.change(source, {MAIN: oid(1)})
-    made = triggers.fire
 
-    async def dies(tx: object, firing: object, now: float) -> str | None:
-        if firing.spec.name == "b":  # type: ignore[attr-defined]
+    async def dies(tx: Tx, firing: Firing, now: float) -> str | None:
+        if firing.spec.name == "b":
             raise Unavailable("killed")
-        return await made(tx, firing, now)  # type: ignore[arg-type]
+        return await fire(tx, firing, now)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Unavailable):
         patch.setattr(triggers, "fire", dies)

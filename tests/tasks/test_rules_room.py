@@ -188,14 +188,14 @@ def written(folder: Path, text: str) -> str:
     return str(folder / "skep.toml")
 
 
-async def test_rules_of_the_file(rules_database: str, tmp_path: Path) -> None:
+async def test_rules_of_the_file(place: str, tmp_path: Path) -> None:
     config = written(tmp_path, FILE)
     assert load({}, config=config)[0].poll_min == 30.0
     file, clock = load_rules({}, config=config), MovedClock()
-    async with rules_house(tmp_path, rules_database, clock=clock) as house:
+    async with rules_house(tmp_path, place, clock=clock) as house:
         await house.core.rules.create(SYSTEM, rule("docs"))
         await house.core.rules.create(SYSTEM, rule("own"))
-    async with rules_house(tmp_path, rules_database, file, clock) as house:
+    async with rules_house(tmp_path, place, file, clock) as house:
         rules = house.core.rules
         found = {one.spec.name: (one.origin, one.spec) for one in (await rules.list(SYSTEM)).items}
         assert found == {"docs": ("file", file[1]), "nightly": ("file", file[0]), "own": ("api", rule("own"))}
@@ -206,10 +206,10 @@ async def test_rules_of_the_file(rules_database: str, tmp_path: Path) -> None:
             await rules.create(SYSTEM, rule("nightly"))
     # down over the due minute: a restart with the same file still owes it
     clock.time += 2 * 86_400
-    async with rules_house(tmp_path, rules_database, file, clock) as house:
+    async with rules_house(tmp_path, place, file, clock) as house:
         await house.triggers.tick()
         assert len(await house.contexts("nightly")) == 1
-    async with rules_house(tmp_path, rules_database, file[1:], clock) as house:
+    async with rules_house(tmp_path, place, file[1:], clock) as house:
         assert [one.spec.name for one in (await house.core.rules.list(SYSTEM)).items] == ["docs", "own"]
 
 

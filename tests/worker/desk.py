@@ -22,6 +22,7 @@ from skep.link.messages import (
     Refused,
     Release,
 )
+from skep.model.credential import Key
 from skep.model.search import Adopt, Adopted, Delta, Stands, Where
 from skep.model.source import Held, Move
 from skep.model.space import Get, Nothing
@@ -47,6 +48,9 @@ class RecordingDesk:
         self.adopted: list[Adopt] = []
         #: the deltas that come are of no use
         self.stale = False
+        self.held_keys: tuple[Key, ...] = ()
+        #: sources that people asked for
+        self.wanted: list[str] = []
         self.changed = asyncio.Condition()
         self._numbers = itertools.count(1)
 
@@ -154,6 +158,17 @@ class RecordingDesk:
                 self.placed.pop((report.task, report.attempt), None)
         if not self.placed and self.held_back:
             self._place("ctx_1", self.held_back.pop())
+
+    async def keys(self) -> tuple[Key, ...]:
+        return self.held_keys
+
+    @asynccontextmanager
+    async def keys_bell(self) -> AsyncIterator[Bell]:
+        async with self.bells.listen("keys") as bell:
+            yield bell
+
+    def interest(self, after: int) -> tuple[int, list[str]]:
+        return len(self.wanted), self.wanted[after:]
 
     async def gone(self, member: str, boot: int) -> None: ...
 

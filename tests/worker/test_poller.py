@@ -17,7 +17,7 @@ from skep.clock import SystemClock
 from skep.config import Settings
 from skep.engines.db.sqlite import Sqlite
 from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
-from skep.model.source import Failure, Held
+from skep.model.source import Failure, Held, SourceSettings
 from skep.worker.poller import Poller
 from skep.worker.store import Store
 from tests.worker.upstreams import MemoryKind
@@ -114,6 +114,44 @@ async def test_a_full_outbox_stops_everything_and_drops_nothing(file: Path) -> N
             if len(seen) < 50:
                 box = await one.until(lambda box: box)
         assert seen == set(names)
+
+
+async def test_what_takes_long_has_a_lane_of_its_own(file: Path) -> None:
+    kind = MemoryKind()
+    names = [f"s{n}" for n in range(30)]
+    kind.upstream = {name: {"m": "A"} for name in (*names, "huge0", "huge1", "huge2", "huge3", "huge4")}
+    kind.slow = {name for name in kind.upstream if name.startswith("huge")}
+    async with bench(file, kind, msgspec.structs.replace(QUIET, fetch_concurrency=2)) as one:
+        for name in sorted(kind.upstream):
+            await one.hold(name)
+        box = await one.until(lambda box: len(box) >= 30)
+        assert {outcome.source for outcome in box} == set(names), "nothing waits behind the huge ones"
+        kind.slow = set()
+        kind.released.set()
+        await one.until(lambda box: len(box) == 35)
+
+
+async def test_other_settings_and_an_accepted_loss_are_looked_at_at_once(file: Path) -> None:
+    kind = MemoryKind()
+    kind.upstream["s"] = {"m": "A"}
+    async with bench(file, kind) as one:
+        await one.hold("s")
+        await one.until(lambda box: len(box) == 1)
+        held = Held("s", 1, "memory", "x://s/", 1)
+        for n, changed in enumerate(
+            (
+                msgspec.structs.replace(held, settings=SourceSettings(force_push="ask")),
+                msgspec.structs.replace(held, settings=SourceSettings(force_push="ask"), accepted="emptied:1"),
+            ),
+            start=2,
+        ):
+            for _ in range(3):  # orders are repeated
+                await one.store.obey([Order(n, Hold(changed))])
+                await one.poller.hold("s")
+            await one.until(lambda box, n=n: len(box) == n)  # type: ignore[misc]
+            watch = await one.poller.find("s")
+            assert watch is not None and watch.held.accepted == changed.accepted
+            assert kind.looks["s"] == n
 
 
 async def test_hundreds_of_sources_take_turns(file: Path) -> None:

@@ -1,8 +1,9 @@
 """Upstreams and mirrors in memory, with places where a process can be made to hang: then it is killed there."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from skep.model.credential import Key
 from skep.model.source import Failure, Held
 from skep.sources.base import Look, Moved, Report, Same
 
@@ -22,6 +23,9 @@ class MemoryKind:
         #: "before" or "after" the mirror is changed by a fetch
         self.hang = ""
         self.hung = asyncio.Event()
+        #: sources whose fetches take until `released`
+        self.slow: set[str] = set()
+        self.released = asyncio.Event()
 
     async def look(self, source: Held) -> Look:
         assert not source.told
@@ -40,12 +44,17 @@ class MemoryKind:
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         await self._maybe_hang("before")
+        if source.source in self.slow:
+            await self.released.wait()
         versions = dict(self.upstream[source.source])
         if self.mirror.get(source.source) != versions:
             self.mirror[source.source] = versions
             self.history.setdefault(source.source, []).append(versions)
         await self._maybe_hang("after")
         return versions
+
+    def heavy(self, source: Held) -> bool:
+        return source.source in self.slow
 
     async def versions(self, source: Held) -> Mapping[str, str]:
         return self.mirror.get(source.source, {})
@@ -58,6 +67,8 @@ class MemoryKind:
 
     async def remove(self, source: Held) -> None:
         self.mirror.pop(source.source, None)
+
+    def unlock(self, keys: Sequence[Key]) -> None: ...
 
     async def close(self) -> None: ...
 

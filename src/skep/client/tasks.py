@@ -44,19 +44,14 @@ class Contexts:
     def wait(self, id: str, timeout: float | None = None) -> Context:
         """Until it has ended; after `timeout` seconds it may still be RUNNING. Comes back to a server that was away."""
         until = math.inf if timeout is None else time.monotonic() + timeout
-        patience, context = Patience(_LONGEST), None
-        while True:
-            left = min(_LONGEST, max(0.0, until - time.monotonic()))
+        context, patience = self._wait(id, 0.0), Patience(_LONGEST)
+        while context.state == "RUNNING" and (left := until - time.monotonic()) > 0:
             try:
-                context = self._wait(id, left)
+                context = self._wait(id, min(_LONGEST, left))
+                patience.restart()
             except Unavailable as error:
-                if context is None:
-                    raise
                 time.sleep(patience.pause(error))
-                continue
-            if context.state != "RUNNING" or time.monotonic() >= until:
-                return context
-            patience.restart()
+        return context
 
     def _wait(self, id: str, seconds: float) -> Context:
         path, query = _context(id) + "/wait", {"seconds": seconds}

@@ -1,9 +1,13 @@
 """Mirrors as pages and `git clone` see them. On one machine they are read in place: there is no second copy."""
 
+import re
 from pathlib import Path
 
-from skep.errors import NotFound
-from skep.model.answers import FileView, Tree, TreeItem
+import msgspec
+
+from skep.errors import BadInput, NotFound
+from skep.fleet.interest import Interest
+from skep.model.answers import FileView, Tree, TreeItem, Waited
 from skep.model.caller import Caller
 from skep.model.source import Source
 from skep.sources.git import browse
@@ -16,12 +20,28 @@ from skep.sources.service import Sources
 SHOWN_LIMIT = 2_000_000
 #: more changed paths are not told apart
 CHANGED_LIMIT = 10_000
+#: the ends of the paths that git asks for
+_ENDS = ("info/refs", "git-upload-pack", "git-receive-pack")
+#: a proxy on the way may have made one slash of two
+_SCHEME = re.compile(r"(https?|ssh|git):/+")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _KINDS = {0o120000: "link", 0o160000: "submodule", 0o040000: "folder"}
 
 
+class Repository(msgspec.Struct, frozen=True):
+    """What a git client asks for."""
+
+    source: Source
+    folder: Path
+    rest: str
+    #: it was asked by a name that the source has no more
+    moved: bool
+
+
 class Gather:
-    def __init__(self, sources: Sources, data: Path) -> None:
+    def __init__(self, sources: Sources, data: Path, interest: Interest) -> None:
         self._sources = sources
+        self._interest = interest
         self._data = data
 
     async def tree(self, caller: Caller, ref: str, path: str = "", rev: str = "") -> Tree:
@@ -46,17 +66,51 @@ class Gather:
         paths = await browse.changed(self._mirror(source), old, new, CHANGED_LIMIT)
         return None if paths is None else [_shown(path) for path in paths]
 
-    async def find_git(self, caller: Caller, path: str) -> tuple[Source, Path, str]:
-        """`/<name or id>.git/<rest>` to the source, its mirror and the rest."""
-        name, found, rest = path.lstrip("/").rpartition(".git/")
-        if not found:
-            raise NotFound(f"{path!r} names no repository", hint="clone /git/<name>.git")
+    async def wait(
+        self, caller: Caller, ref: str, *, commit: str = "", looked_after: float = 0.0, timeout: float = 30.0
+    ) -> Waited:
+        """Until the source is searchable, at its newest commit or at `commit`. Of other branches than the default one,
+        which are not searched, a commit only has to be here."""
+        if commit and not _COMMIT.fullmatch(commit):
+            raise BadInput(f"{commit[:80]!r} is no commit", hint="give 7 to 64 hexadecimal digits")
+
+        seen: dict[tuple[object, ...], bool] = {}
+
+        async def ready(source: Source) -> bool:
+            # who waits is woken by every source: git is asked only when this one has moved
+            at = (source.indexed_commit, source.last_fetched)
+            if at not in seen:
+                seen[at] = await self._has(source, commit)
+            return seen[at]
+
+        found, settled = await self._sources.wait(
+            caller, ref, looked_after=looked_after, timeout=timeout, ready=ready if commit else None
+        )
+        return Waited(found, settled)
+
+    async def _has(self, source: Source, commit: str) -> bool:
+        folder = self._mirror(source)
+        full = await browse.resolve(folder, commit)
+        if full is None:
+            return False
+        if source.indexed_commit and await browse.reaches(folder, source.indexed_commit, full):
+            return True
+        head = await browse.resolve(folder, "HEAD")
+        if head and await browse.reaches(folder, head, full):
+            return False  # fetched, and not indexed yet
+        return await browse.on_some_ref(folder, full)
+
+    async def find_git(self, caller: Caller, path: str) -> Repository:
+        """`/<name, id or URL>[.git]/<rest>`."""
+        name, rest = _split(path)
         try:
             source = await self._sources.show(caller, name)
         except NotFound:
             # a bare local repository has its .git in its name, and people do not write it twice
             source = await self._sources.show(caller, f"{name}.git")
-        return source, self._mirror(source), rest
+        self._interest.note([source.id])
+        moved = name not in (source.id, source.name) and await self._sources.is_former(name)
+        return Repository(source, self._mirror(source), rest, moved)
 
     async def _at(self, caller: Caller, ref: str, rev: str) -> tuple[Source, Path, str]:
         source = await self._sources.show(caller, ref)
@@ -73,6 +127,16 @@ class Gather:
         if not folder.exists():
             raise NotFound(f"{source.name} has not been mirrored yet", hint="its page says how far it is")
         return folder
+
+
+def _split(path: str) -> tuple[str, str]:
+    path = path.lstrip("/")
+    name, rest = next(((path.removesuffix(f"/{end}"), end) for end in _ENDS if path.endswith(f"/{end}")), ("", ""))
+    if not name:
+        name, _, rest = path.rpartition(".git/")
+    if not name:
+        raise NotFound(f"{path!r} names no repository", hint="clone /git/<name>.git")
+    return _SCHEME.sub(r"\1://", name.removesuffix(".git"), count=1), rest
 
 
 def _item(entry: Entry, base: str) -> TreeItem:

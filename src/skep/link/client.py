@@ -22,6 +22,8 @@ from skep.link.messages import (
     Done,
     DownFrame,
     Hello,
+    Interest,
+    Keys,
     Order,
     Outcome,
     Refused,
@@ -29,6 +31,7 @@ from skep.link.messages import (
     Welcome,
 )
 from skep.link.wire import Wire
+from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,14 @@ class Outpost(Protocol):
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         """Tasks that are no longer wanted here, whether or not they run."""
+        ...
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        """The credentials to use from now on; not to be stored."""
+        ...
+
+    def interest(self, sources: Sequence[str]) -> None:
+        """People were interested in these; those that are not held here are somebody else's."""
         ...
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
@@ -197,21 +208,30 @@ class _Attached:
                             self._ordered.set()
                     case Answer():
                         self._asking.answered(message)
-                    case Begin():
-                        self._outpost.begin(message.runs)
-                    case Stop():
-                        self._outpost.stop(message.tasks)
                     case Ack():
                         acked.extend(message.outcomes)
                     case Refused(n=None):
                         raise _error(message)
                     case Refused():
                         refused.append(message)
+                    case _:
+                        self._tell(message)
             if acked or refused:
                 await self._outpost.settle(acked, refused)
                 self._unacked.difference_update(acked, (answer.n or 0 for answer in refused))
                 self._outcome.set()
         raise Unavailable("the coordinator ended the stream")
+
+    def _tell(self, message: object) -> None:
+        match message:
+            case Begin(runs):
+                self._outpost.begin(runs)
+            case Stop(tasks):
+                self._outpost.stop(tasks)
+            case Keys(keys):
+                self._outpost.unlock(keys)
+            case Interest(sources):
+                self._outpost.interest(sources)
 
     async def _obey(self) -> None:
         while True:

@@ -6,6 +6,8 @@ defaults, so that neighbours of different age understand each other; what they c
 
 import msgspec
 
+from skep.model.credential import Key
+from skep.model.log import Lines
 from skep.model.member import Offer
 from skep.model.search import IndexAnswer, IndexRequest
 from skep.model.source import Failure, Held, Move, Progress
@@ -19,7 +21,7 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | TaskRequest
+AskBody = SpaceRequest | IndexRequest | TaskRequest | Lines
 AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer
 
 
@@ -151,6 +153,18 @@ class Stop(Down, frozen=True):
     tasks: tuple[TaskHold, ...]
 
 
+class Keys(Down, frozen=True):
+    """All credentials a worker may show; sent when it comes and when they change, and never stored by it."""
+
+    keys: tuple[Key, ...]
+
+
+class Interest(Down, frozen=True):
+    """Sources that people searched or cloned lately: worth an earlier look."""
+
+    sources: tuple[str, ...]
+
+
 class Order(Down, frozen=True):
     """Numbered, pushed at once, repeated until Done; doing one twice is harmless."""
 
@@ -174,4 +188,4 @@ class FetchNow(msgspec.Struct, frozen=True, tag=True):
 
 
 UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]
-DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop]
+DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest]

@@ -8,6 +8,7 @@ from typing import Any, Self
 from skep.clock import Clock
 from skep.link.client import LinkClient
 from skep.link.messages import PROTOCOL, AnswerBody, AskBody, Beat, Hello, Order, Outcome, Refused
+from skep.model.credential import Key
 from skep.model.ids import new_id
 from skep.model.task import Run, TaskHold
 
@@ -59,6 +60,10 @@ class Peer:
         """A peer without sources gets none."""
 
     def begin(self, runs: Sequence[Run]) -> None: ...
+
+    def unlock(self, keys: Sequence[Key]) -> None: ...
+
+    def interest(self, sources: Sequence[str]) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None: ...
 

@@ -28,6 +28,7 @@ from skep.link.messages import (
 )
 from skep.link.session import Session
 from skep.link.wire import Wire
+from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,16 @@ class Desk(Protocol):
         ...
 
     def runs_bell(self, member: str) -> AbstractAsyncContextManager[Bell]: ...
+
+    async def keys(self) -> tuple[Key, ...]:
+        """The credentials that workers use."""
+        ...
+
+    def keys_bell(self) -> AbstractAsyncContextManager[Bell]: ...
+
+    def interest(self, after: int) -> tuple[int, list[str]]:
+        """Sources people were interested in since this count, and the count now."""
+        ...
 
     async def gone(self, member: str, boot: int) -> None:
         """The member's stream has ended, and no newer one took its place."""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from skep.errors import BadInput, SkepError
 from skep.link.asks import Asks
-from skep.link.messages import AnswerBody, Ask, Beat, Begin, Done, Forget, Hello, Outcome, Refused, Stop
+from skep.link.messages import AnswerBody, Ask, Beat, Begin, Done, Forget, Hello, Interest, Keys, Outcome, Refused, Stop
 from skep.link.wire import Wire
+from skep.model.credential import Key
 from skep.model.task import Renewed, Reported, TaskHold
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Session:
         self._silence = max(30.0, _SILENT_BEATS * beat_every)
         self._inbox: asyncio.Queue[Outcome] = asyncio.Queue(_INBOX)
         self._asks = Asks(wire, self._ask)
+        self._mirrors = hello.roles[0] == "worker" and hello.offer.mirror
         self._begun: set[TaskHold] = set(hello.running)
         self._look = asyncio.Event()
         self._repeat = False
@@ -48,7 +50,9 @@ class Session:
 
     async def run(self) -> Refused | None:
         """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
-        parts = (self._read(), self._settle(), self._push(), self._listen(), self._runs(), self._asks.send())
+        parts = [self._read(), self._settle(), self._push(), self._listen(), self._runs(), self._asks.send()]
+        if self._mirrors:
+            parts.append(self._confide())
         work = [asyncio.create_task(part) for part in parts]
         try:
             waited: list[asyncio.Future[Any]] = [*work, self._ending]
@@ -130,6 +134,21 @@ class Session:
             while True:
                 if await bell.wait(_BELL_SECONDS):
                     self._look.set()
+
+    async def _confide(self) -> None:
+        """What a worker keeps in memory only: credentials at once, what people are interested in now and then."""
+        sent: tuple[Key, ...] | None = None
+        count, _ = self._desk.interest(0)
+        async with self._desk.keys_bell() as bell:
+            while True:
+                keys = await self._desk.keys()
+                if keys != sent:
+                    await self.wire.write([Keys(keys)])
+                sent = keys
+                count, sources = self._desk.interest(count)
+                if sources:
+                    await self.wire.write([Interest(tuple(sources))])
+                await bell.wait(_BELL_SECONDS)
 
     async def _runs(self) -> None:
         """Keep the worker at what the coordinator wants it to run: what is new begins, what is gone stops."""

@@ -35,13 +35,10 @@ class Manager:
         self._clock = clock
         self._at_once = at_once
         self._working: dict[int, str] = {}
-        self._last = ""
 
     @property
     def status(self) -> str:
-        if self._working:
-            return f"Working on: {', '.join(sorted(self._working.values()))}"
-        return f"idle, last task: {self._last}" if self._last else "idle"
+        return ", ".join(sorted(self._working.values())) or "idle"
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -68,7 +65,7 @@ class Manager:
 
     async def _index(self, taken: Taken) -> None:
         source, whole = str(taken.fields[1]), bool(taken.fields[2])
-        self._working[taken.seq] = self._last = f"index {source}"
+        self._working[taken.seq] = f"index {source}"
         try:
             made = await self._ask(Submit(context_for(source, whole), f"request:{source}", f"index:{taken.seq}"))
             while isinstance(made, Ended) and made.state == "RUNNING":

@@ -1,6 +1,6 @@
 """A Source is an upstream; its Entries (refs) each stand at a version; an Entry that moved is a Change."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -9,8 +9,22 @@ from skep.model.caller import Visibility
 SourceState = Literal["new", "cloning", "current", "failing", "asking", "gone", "removed"]
 #: why an upstream could not be looked at or fetched; each class has its own back-off
 FailureClass = Literal[
-    "gone", "auth", "blocked", "rate_limited", "corrupt", "too_big", "emptied", "not_git", "network", "disk", "internal"
+    "gone",
+    "auth",
+    "blocked",
+    "rate_limited",
+    "corrupt",
+    "too_big",
+    "emptied",
+    "rewritten",
+    "not_git",
+    "network",
+    "disk",
+    "internal",
 ]
+#: what a mirror does when upstream rewrites history: follow and forget; follow and keep the old tips; wait for a person
+ForcePush = Literal["follow", "keep", "ask"]
+_Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -18,6 +32,25 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
     #: seconds the upstream asked us to stay away
     retry_after: float | None = None
+    #: name of the credential that was not accepted
+    credential: str = ""
+    #: stands for what following the upstream would lose; a person may accept just that
+    loss: str = ""
+
+
+class SourceSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a source, or all with a label, differ from the rest; None: not at all."""
+
+    force_push: ForcePush | None = None
+    #: patterns with at most one `*`; `^` in front leaves out
+    refs: tuple[str, ...] | None = None
+    poll_min: _Seconds | None = None
+    poll_max: _Seconds | None = None
+
+    def over(self, other: "SourceSettings") -> "SourceSettings":
+        """These, and where they say nothing the others."""
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in SourceSettings.__struct_fields__)
+        return SourceSettings(**{name: theirs if own is None else own for name, own, theirs in pairs})
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -31,6 +64,7 @@ class Source(msgspec.Struct, frozen=True):
     state: SourceState
     visibility: Visibility = "public"
     labels: tuple[str, ...] = ()
+    settings: SourceSettings = SourceSettings()
     epoch: int = 1
     #: without `refs/heads/`; empty while there is none
     default_branch: str = ""
@@ -70,6 +104,10 @@ class Held(msgspec.Struct, frozen=True):
     #: batches made so far in this epoch
     batches: int = 0
     labels: tuple[str, ...] = ()
+    #: its own and those of its labels
+    settings: SourceSettings = SourceSettings()
+    #: the loss that a person has accepted last
+    accepted: str = ""
 
 
 class Move(msgspec.Struct, frozen=True):

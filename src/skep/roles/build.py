@@ -16,25 +16,32 @@ from skep.core import Core
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
+from skep.fleet.interest import Interest
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
+from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
+from skep.sources.bulk import Bulk
+from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
+from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
+from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
+from skep.spaces.statuses import Statuses
 from skep.status import StatusView
 from skep.tasks import archive, news
 from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
-from skep.tasks.owners import Owners
+from skep.tasks.owners import BEAT_SECONDS, Owners
 from skep.tasks.placing import Placer
 from skep.tasks.reports import Reports
 from skep.tasks.rules import Rules
@@ -51,6 +58,8 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Rooms(msgspec.Struct, frozen=True):
+    #: the id of this process
+    me: str
     core: Core
     desk: Desk
     adoption: Adoption
@@ -61,9 +70,13 @@ class Rooms(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_rooms(
-    settings: Settings, clock: Clock, worker_token: str, file_rules: Sequence[RuleSpec] = ()
+    settings: Settings,
+    clock: Clock,
+    worker_token: str,
+    file_rules: Sequence[RuleSpec] = (),
+    file_credentials: Sequence[CredentialSpec] = (),
 ) -> AsyncIterator[Rooms]:
-    """Everything opened and migrated; closed again in reverse order. `file_rules` are those of skep.toml."""
+    """Everything opened and migrated; closed again in reverse order. What is called `file_` stands in skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
@@ -79,15 +92,23 @@ async def open_rooms(
         )
         fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
         topics = Topics(db, log, clock, settings.message_limit)
-        sources = Sources(db, clock, fleet, {"git": GitAddresses(settings)})
-        search = Search(db, clock, searcher)
+        addresses = GitAddresses(settings)
+        by_label = {label.name: label for label in settings.label}
+        sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
+        interest = Interest()
+        credentials = Credentials(db, clock, data, sources, file_credentials)
+        search = Search(db, clock, searcher, interest)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
-        contexts, tasks = Contexts(db, clock), Tasks(db, clock, blobs)
-        owners = Owners(db, new_id("crd", clock.now()))
-        for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners):
+        lease, me = settings.task_lease, new_id("crd", clock.now())
+        owners = Owners(db, me, min(BEAT_SECONDS, settings.beat_every))
+        statuses = Statuses(db, clock, me)
+        placer = Placer(clock, owners, lease)
+        contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
+        journal = Journal(db, clock, settings.log_lines)
+        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
             await room.start()
-        gather = Gather(sources, data)
+        gather = Gather(sources, data, interest)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
@@ -97,6 +118,9 @@ async def open_rooms(
         core = Core(
             access,
             sources,
+            Bulk(db, clock, fleet, sources),
+            credentials,
+            Hooks(db, clock, fleet, credentials, addresses),
             topics,
             Groups(topics, settings.member_seconds),
             Queue(topics),
@@ -107,13 +131,13 @@ async def open_rooms(
             tasks,
             Workers(db, fleet),
             rules,
-            StatusView(db, clock, fleet, searcher),
+            journal,
+            StatusView(db, clock, fleet, searcher, statuses),
         )
-        lease = settings.task_lease
-        placer = Placer(clock, owners, lease)
         reports = Reports(db, clock, placer)
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
+        stack.push_async_callback(statuses.close)
         loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
         loops += [
             dispatcher.run,
@@ -122,11 +146,28 @@ async def open_rooms(
             partial(archive.keep, db, blobs),
             triggers.follow,
             triggers.follow_clock,
+            partial(statuses.keep, partial(_alive, fleet)),
         ]
         if not isinstance(log, TxLog):
             loops.append(partial(relay.carry, db, log))
         requests = Requests(
-            clock, fleet, sources, adoption, spaces, contexts, tasks, reports, Calls(db, spaces, contexts), lease
+            clock,
+            fleet,
+            sources,
+            adoption,
+            spaces,
+            contexts,
+            tasks,
+            reports,
+            Calls(db, spaces, contexts),
+            journal,
+            lease,
         )
-        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, reports, requests)
-        yield Rooms(core, desk, adoption, searcher, loops)
+        desk = Desk(
+            db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests, credentials, interest
+        )
+        yield Rooms(me, core, desk, adoption, searcher, loops)
+
+
+async def _alive(fleet: Fleet) -> set[str]:
+    return {member.id for member in await fleet.members() if member.state == "alive"}

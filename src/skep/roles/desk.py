@@ -9,6 +9,7 @@ import msgspec
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
 from skep.errors import SkepError
+from skep.fleet.interest import Interest
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
 from skep.link.messages import (
@@ -26,13 +27,16 @@ from skep.link.messages import (
     Refused,
     Release,
 )
+from skep.model.credential import Key
 from skep.model.ids import new_id
 from skep.model.task import Run, TaskHold
 from skep.model.topic import Draft
 from skep.roles.requests import Requests
+from skep.sources.credentials import CREDENTIALS, Credentials
 from skep.sources.intake import Intake, Stale
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
+from skep.spaces.statuses import Statuses
 from skep.tasks.placing import runs_channel
 from skep.tasks.reports import Reports
 from skep.topics.service import WORKERS, Topics
@@ -51,8 +55,11 @@ class Desk:
         sources: Sources,
         intake: Intake,
         spaces: Spaces,
+        statuses: Statuses,
         reports: Reports,
         requests: Requests,
+        credentials: Credentials,
+        interest: Interest,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -61,8 +68,11 @@ class Desk:
         self._sources = sources
         self._intake = intake
         self._spaces = spaces
+        self._statuses = statuses
         self._reports = reports
         self._requests = requests
+        self._credentials = credentials
+        self._interest = interest
 
     async def hello(self, hello: Hello) -> str | Refused:
         try:
@@ -82,6 +92,7 @@ class Desk:
 
     async def beat(self, member: str, beat: Beat) -> None:
         await self._fleet.beat(member, beat.status, beat.progress)
+        await self._statuses.tell(member, beat.status)
         if beat.looked:
             await self._intake.looked(beat.looked)
 
@@ -101,9 +112,19 @@ class Desk:
     def runs_bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
         return self._db.listen(runs_channel(member))
 
+    async def keys(self) -> tuple[Key, ...]:
+        return await self._credentials.keys()
+
+    def keys_bell(self) -> AbstractAsyncContextManager[Bell]:
+        return self._db.listen(CREDENTIALS)
+
+    def interest(self, after: int) -> tuple[int, list[str]]:
+        return self._interest.since(after)
+
     async def gone(self, member: str, boot: int) -> None:
         await self._spaces.release(f"{member}/{boot}")
         await self._fleet.leave(member, boot)
+        await self._statuses.remove(member)
         await self._tell(member, "detached")
 
     async def _tell(self, member: str, state: str) -> None:

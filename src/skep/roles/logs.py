@@ -5,16 +5,24 @@ import sys
 import time
 from typing import Any
 
+from skep.link.lines import LineBuffer
+
 _OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-class Lines(logging.Formatter):
+class Text(logging.Formatter):
+    """Without time and level, which the log of all processes keeps beside it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(f"{k}={_quoted(v)}" for k, v in record.__dict__.items() if k not in _OWN)
+        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
+        return f"{record.name} {record.getMessage()} {fields}".rstrip() + trace
+
+
+class Whole(Text):
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        fields = " ".join(f"{k}={_quoted(v)}" for k, v in record.__dict__.items() if k not in _OWN)
-        line = f"{at}.{int(record.msecs):03d}Z {record.levelname.lower():7} {record.name} {record.getMessage()}"
-        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{line} {fields}".rstrip() + trace
+        return f"{at}.{int(record.msecs):03d}Z {record.levelname.lower():7} {super().format(record)}"
 
 
 def _quoted(value: Any) -> str:
@@ -23,9 +31,13 @@ def _quoted(value: Any) -> str:
     return repr(text) if not text or not text.isprintable() or " " in text else text
 
 
-def set_up_logs(level: str) -> None:
+def set_up_logs(level: str) -> LineBuffer:
+    """Returns what gathers the lines for the log of all processes; whoever runs the process sends them."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(Whole())
+    lines = LineBuffer(Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger().addHandler(lines)
     # its starts and stops are ours, told by ourselves
     logging.getLogger("uvicorn").setLevel("WARNING")
+    return lines

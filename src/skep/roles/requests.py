@@ -5,12 +5,14 @@ from skep.errors import NotFound
 from skep.fleet.service import Fleet
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.caller import SYSTEM
+from skep.model.log import Lines
 from skep.model.search import Adopt, Adopted, Stands, Where
-from skep.model.space import SpaceAsk
+from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
 from skep.search.adoption import Adoption
 from skep.sources.service import Sources
 from skep.spaces import asked
+from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
 from skep.tasks.calls import Calls
 from skep.tasks.contexts import Contexts
@@ -32,6 +34,7 @@ class Requests:
         tasks: Tasks,
         reports: Reports,
         calls: Calls,
+        journal: Journal,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -43,12 +46,16 @@ class Requests:
         self._tasks = tasks
         self._reports = reports
         self._calls = calls
+        self._journal = journal
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         match body:
             case SpaceAsk():
                 return await asked.answer(self._spaces, f"{member}/{boot}", body, again)
+            case Lines(lines):
+                await self._journal.store(member, boot, lines)
+                return Nothing()
             case Where(source, whole):
                 held = await self._sources.held(source)
                 if held is None:

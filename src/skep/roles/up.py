@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,8 +25,10 @@ from skep.config import Settings
 from skep.doors.http.app import create_app
 from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
+from skep.link.lines import LineBuffer
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
+from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
 from skep.roles.build import Loop, Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
@@ -40,14 +43,20 @@ _GRACE_SECONDS = 5
 _AGAIN_SECONDS = 2.0
 
 
-def main(settings: Settings, add: Sequence[str] = (), rules: Sequence[RuleSpec] = ()) -> None:
-    set_up_logs(settings.log_level)
+def main(
+    settings: Settings,
+    add: Sequence[str] = (),
+    rules: Sequence[RuleSpec] = (),
+    credentials: Sequence[CredentialSpec] = (),
+) -> None:
+    lines = set_up_logs(settings.log_level)
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
     settings = msgspec.structs.replace(settings, data=str(data))
     _raise_file_limit()
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_up(settings, listener, add, rules))
+        rooms = partial(open_rooms, settings, SystemClock(), file_rules=rules, file_credentials=credentials)
+        runner.run(_up(settings, listener, lines, add, rooms))
 
 
 def _raise_file_limit() -> None:
@@ -75,10 +84,16 @@ def _bound(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _up(settings: Settings, listener: socket.socket, add: Sequence[str], rules: Sequence[RuleSpec]) -> None:
+async def _up(
+    settings: Settings,
+    listener: socket.socket,
+    lines: LineBuffer,
+    add: Sequence[str],
+    opened: Callable[[str], contextlib.AbstractAsyncContextManager[Rooms]],
+) -> None:
     token = secrets.token_hex(32)
     stop = _on_signals()
-    async with open_rooms(settings, SystemClock(), token, rules) as rooms, contextlib.AsyncExitStack() as stack:
+    async with opened(token) as rooms, contextlib.AsyncExitStack() as stack:
         address = _link_address(Path(settings.data), stack)
         link = LinkServer(rooms.desk, beat_every=settings.beat_every)
         await link.start(address)
@@ -90,6 +105,7 @@ async def _up(settings: Settings, listener: socket.socket, add: Sequence[str], r
             loops = [
                 *(group.create_task(_keep(loop)) for loop in rooms.loops),
                 group.create_task(_merge(rooms)),
+                group.create_task(lines.run(lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))),
                 group.create_task(keep_worker(Start(settings, address, token))),
             ]
             await rooms.adoption.sweep()

@@ -12,6 +12,7 @@ import uvloop
 
 from skep.clock import SystemClock
 from skep.errors import SkepError
+from skep.link.lines import LineBuffer
 from skep.roles.child import Start
 from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
@@ -25,20 +26,20 @@ _STOP_SECONDS = 8.0
 def main() -> None:
     """As a child of `skep up`: settings from the first line of stdin, until stdin ends."""
     start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
-    set_up_logs(start.settings.log_level)
+    lines = set_up_logs(start.settings.log_level)
     try:
         # the worker of a server that was killed may still be on its way out
         folder = locked(Path(start.settings.data) / "worker")
         with folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_work(start))
+            runner.run(_work(start, lines))
     except SkepError as error:
         log.error("the worker cannot run", extra={"reason": error.message, "hint": error.hint})
         sys.exit(1)
 
 
-async def _work(start: Start) -> None:
+async def _work(start: Start, lines: LineBuffer) -> None:
     settings, data, clock = start.settings, Path(start.settings.data), SystemClock()
-    worker = Worker(settings, data, start.link, start.token, clock, {"git": GitKind(settings, data, clock)})
+    worker = Worker(settings, data, start.link, start.token, clock, {"git": GitKind(settings, data, clock)}, lines)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Ctrl-C reaches the whole terminal: the parent decides, and closes the pipe

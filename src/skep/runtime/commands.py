@@ -14,8 +14,9 @@ import msgspec
 from skep.config import Settings
 from skep.errors import BadInput, TooLarge
 from skep.model.run import Command, Ended, EndReason, Sample
-from skep.runtime.keeper import LARGEST
 
+#: one message to the keeper; a socket takes no larger one at once
+_LARGEST = 128 << 10
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR)
 _NOT_EXECUTABLE = (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.EPERM)
@@ -92,9 +93,9 @@ def order(command: Command, name: str, path: str, folder: Path, variables: dict[
         "limits": msgspec.structs.asdict(command.limits),
         "grace": command.grace,
     }
-    if len(data := msgspec.json.encode(told)) > LARGEST:
+    if len(data := msgspec.json.encode(told)) > _LARGEST:
         raise TooLarge(
-            f"the command has {len(data):,} bytes of arguments and environment, more than {LARGEST:,}",
+            f"the command has {len(data):,} bytes of arguments and environment, more than {_LARGEST:,}",
             hint="hand large input over in a file",
         )
     return data

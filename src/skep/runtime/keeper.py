@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from skep.runtime.child import become, become_reaper
 from skep.runtime.processes import Table, boot, everything, mark, tree, younger
 
-LARGEST = 128 << 10
+_LARGEST = 256 << 10
 #: what not even SIGKILL ends (a lost network drive) is not waited for any longer
 _STUCK_SECONDS = 10.0
 #: looking over all processes takes at most a twentieth of a core
@@ -126,7 +126,7 @@ class Keeper:
 
     def _hear(self) -> bool:
         try:
-            data, files, *_ = socket.recv_fds(self._line, 2 * LARGEST, 2)
+            data, files, *_ = socket.recv_fds(self._line, _LARGEST, 2)
         except ConnectionError:
             return False
         if not data:

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-from skep.runtime.keeper import LARGEST
-
 #: in the environment of the keeper and of all that it starts
 MARK = "SKEP_RUNTIME"
 NOTES = "keeper"
@@ -45,7 +43,7 @@ class Keeping:
 
     def _read(self, hear: Callable[[dict[str, Any]], None], gone: Callable[[], None]) -> None:
         try:
-            while data := self._line.recv(2 * LARGEST):
+            while data := self._line.recv(1 << 16):
                 hear(msgspec.json.decode(data))
         except BlockingIOError:
             return

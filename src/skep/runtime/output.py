@@ -1,10 +1,12 @@
-"""One stream of a run: told live in chunks, written to a file, bounded, and never faster than it is taken."""
+"""What a run writes: told live in chunks, written to files, bounded, and never faster than it is taken."""
 
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, get_args
 
 from skep.model.task import Stream
 
@@ -13,12 +15,59 @@ log = logging.getLogger("skep.runtime")
 OnOutput = Callable[[Stream, bytes], Awaitable[None] | None]
 _CHUNK = 1 << 16
 _GATHER_SECONDS = 0.1
+#: for the last of it to come, once nothing is left that could write
+_LINGER_SECONDS = 5.0
 #: whoever writes so many times what is kept is ended
 _FLOOD = 10
 
 
-class Output:
-    def __init__(self, name: Stream, path: Path, limit: int, on_output: OnOutput, on_flood: Callable[[], None]) -> None:
+class Outputs:
+    """Both streams of a run. `end` is called with a reason when it should not go on."""
+
+    def __init__(self, folder: Path, limit: int, on_output: OnOutput, end: Callable[[str], None]) -> None:
+        self._streams = [_Stream(name, folder / name, limit, on_output, end) for name in get_args(Stream)]
+        self._pumps: list[asyncio.Task[None]] = []
+        self._end = end
+
+    @contextmanager
+    def open(self) -> Iterator[list[int]]:
+        """The descriptors to write to; whoever needs them longer has copied them by the end of this."""
+        writing: list[int] = []
+        try:
+            for stream in self._streams:
+                pipe = os.pipe()
+                writing.append(pipe[1])
+                pump = asyncio.create_task(stream.pump(os.fdopen(pipe[0], "rb", buffering=0)))
+                pump.add_done_callback(self._check)
+                self._pumps.append(pump)
+            yield writing
+        finally:
+            for file in writing:
+                os.close(file)
+
+    def stop(self) -> None:
+        """Nobody listens any more."""
+        for pump in self._pumps:
+            pump.cancel()
+
+    async def drain(self) -> list[int]:
+        """The sizes of all that came, once all of it was told. Raises what the listener raised."""
+        # a descriptor handed to somebody else may stay open for ever; a slow listener may take its time
+        while self._pumps and (await asyncio.wait(self._pumps, timeout=_LINGER_SECONDS))[1]:
+            if not any(stream.telling for stream in self._streams):
+                self.stop()
+        for pump in self._pumps:
+            if not pump.cancelled():
+                pump.result()
+        return [stream.size for stream in self._streams]
+
+    def _check(self, pump: asyncio.Task[None]) -> None:
+        if not pump.cancelled() and pump.exception() is not None:
+            self._end("cancelled")
+
+
+class _Stream:
+    def __init__(self, name: Stream, path: Path, limit: int, on_output: OnOutput, end: Callable[[str], None]) -> None:
         self.name = name
         #: bytes that came, kept or not
         self.size = 0
@@ -27,14 +76,12 @@ class Output:
         self._path: Path | None = path
         self._limit = limit
         self._on_output = on_output
-        self._on_flood = on_flood
+        self._end = end
 
-    async def pump(self, pipe: int) -> None:
-        """Until the last writer has closed it. `pipe` is closed here."""
+    async def pump(self, pipe: IO[bytes]) -> None:
+        """Until the last writer has closed it."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_CHUNK)
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
-        )
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
         try:
             while chunk := await _gathered(reader):
                 await self._take(chunk)
@@ -49,7 +96,7 @@ class Output:
         if before <= self._limit < self.size:
             await self._tell(f"\n[skep: {self.name} beyond {self._limit:,} bytes is dropped]\n".encode())
         if before <= self._limit * _FLOOD < self.size:
-            self._on_flood()
+            self._end("output")
 
     async def _tell(self, part: bytes) -> None:
         self.telling = True

@@ -6,7 +6,7 @@ async with Runtime(folder, settings, clock) as runtime:
 
 import asyncio
 import logging
-import os
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Self
@@ -22,11 +22,9 @@ from skep.runtime.api import Api, Handler
 from skep.runtime.folders import Folders, size
 from skep.runtime.keeping import MARK, Keeping
 from skep.runtime.leftovers import end_left_overs
-from skep.runtime.output import OnOutput, Output
+from skep.runtime.output import OnOutput, Outputs
 
 log = logging.getLogger("skep.runtime")
-#: for the last of the output to come, once nothing is left that could write
-_LINGER_SECONDS = 5.0
 _DISK_SHARE, _DISK_LEAST, _DISK_MOST = 20, 0.2, 30.0
 
 
@@ -61,6 +59,8 @@ class Runtime:
 
     async def start(self) -> None:
         """When this returns, nothing that an earlier process of this folder started is alive."""
+        if sys.platform != "linux":
+            raise Unavailable("tasks run on Linux only", hint="set run_tasks = false on this worker")
         await asyncio.to_thread(self.folder.mkdir, 0o700, parents=True, exist_ok=True)
         async with self._turn:
             await self._sweep()
@@ -133,54 +133,40 @@ class Runtime:
     async def _started(
         self, run: _Run, path: str, folder: Path, environment: dict[str, str], on_output: OnOutput
     ) -> Ended:
-        def flooded() -> None:
-            self._soon(self._end(run, "output", 0))
-
-        limit = run.command.limits.output
-        outputs = [Output(name, folder / name, limit, on_output, flooded) for name in ("stdout", "stderr")]
-        pipes = [os.pipe(), os.pipe()]
-        pumps = [asyncio.create_task(output.pump(pipe[0])) for output, pipe in zip(outputs, pipes, strict=True)]
-        for pump in pumps:
-            pump.add_done_callback(lambda _: self._soon(self._end(run, "cancelled", 0)) if _error_of(pumps) else None)
+        order = commands.order(run.command, run.name, path, folder, environment)
+        outputs = Outputs(folder, run.command.limits.output, on_output, lambda reason: self._end_soon(run, reason))
         try:
-            try:
-                order = commands.order(run.command, run.name, path, folder, environment)
-                await self._launch(run, order, [pipe[1] for pipe in pipes])
-            finally:
-                for _, writing in pipes:
-                    os.close(writing)
+            await self._launch(run, order, outputs)
             watch = asyncio.create_task(self._watch_disk(run, folder))
             try:
                 await asyncio.wait([run.ended])
             finally:
                 watch.cancel()
-        finally:
+        except BaseException:
+            outputs.stop()
             await self._make_sure(run)
-            await _linger(outputs, pumps)
-        if error := _error_of(pumps):
-            raise error
-        stdout, stderr = (output.size for output in outputs)
+            raise
+        stdout, stderr = await outputs.drain()
         ended = commands.explained(run.ended.result(), run.command)
         return msgspec.structs.replace(ended, stdout=stdout, stderr=stderr)
 
-    async def _launch(self, run: _Run, order: bytes, files: list[int]) -> None:
+    async def _launch(self, run: _Run, order: bytes, outputs: Outputs) -> None:
         async with self._turn:
             if self._keeper is None and not self._closed:
                 self._keeper = await self._new_keeper()
             keeper = self._keeper
         if run.cancelled or keeper is None:
             run.settle(Ended(reason="cancelled"))
-        else:
-            run.keeper = keeper
+            return
+        run.keeper = keeper
+        with outputs.open() as files:
             await keeper.tell(order, files)
 
     async def _make_sure(self, run: _Run) -> None:
         """Nothing of it is alive when this returns, however often we are cancelled meanwhile."""
         if run.keeper is None:
-            run.settle(Ended(reason="cancelled"))
-        if run.ended.done():
             return
-        self._soon(self._end(run, "cancelled", 0))
+        self._end_soon(run, "cancelled")
         cancelled = False
         while not run.ended.done():
             try:
@@ -193,6 +179,9 @@ class Runtime:
     async def _end(self, run: _Run, reason: str, grace: float) -> None:
         if run.keeper is not None and not run.ended.done():
             await run.keeper.tell(msgspec.json.encode({"end": run.name, "reason": reason, "grace": grace}))
+
+    def _end_soon(self, run: _Run, reason: str) -> None:
+        self._soon(self._end(run, reason, 0))
 
     async def _watch_disk(self, run: _Run, folder: Path) -> None:
         if (limit := run.command.limits.disk) is None:
@@ -224,12 +213,14 @@ class Runtime:
         self._soon(self._recover(keeper))
 
     async def _recover(self, keeper: Keeping) -> None:
-        async with self._turn:
-            await keeper.close()
-            await self._sweep()
-        for run in self._runs.values():
-            if run.keeper is keeper:
-                run.settle(Ended(reason="cancelled" if self._closed else "lost"))
+        try:
+            async with self._turn:
+                await keeper.close()
+                await self._sweep()
+        finally:
+            for run in self._runs.values():
+                if run.keeper is keeper:
+                    run.settle(Ended(reason="cancelled" if self._closed else "lost"))
 
     async def _sweep(self) -> None:
         if ended := await end_left_overs(self.folder):
@@ -239,16 +230,3 @@ class Runtime:
         task = asyncio.create_task(doing)
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
-
-
-async def _linger(outputs: list[Output], pumps: list[asyncio.Task[None]]) -> None:
-    """A descriptor handed to somebody else may stay open for ever; a slow reader may take its time."""
-    while (await asyncio.wait(pumps, timeout=_LINGER_SECONDS))[1] and any(output.telling for output in outputs):
-        continue
-    for pump in pumps:
-        pump.cancel()
-    await asyncio.wait(pumps)
-
-
-def _error_of(pumps: list[asyncio.Task[None]]) -> BaseException | None:
-    return next((pump.exception() for pump in pumps if pump.done() and not pump.cancelled() and pump.exception()), None)

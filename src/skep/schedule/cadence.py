@@ -6,6 +6,8 @@ import msgspec
 
 from skep.model.source import Failure, FailureClass
 
+#: of an interval, when somebody is interested in the source
+_INTEREST_SHARE = 0.25
 _JITTER = 0.1
 #: an upstream cannot send us away for longer than this
 _LONGEST_RETRY_AFTER = 86_400.0
@@ -22,6 +24,7 @@ _BACKOFF: dict[FailureClass, tuple[float, float]] = {
     "auth": (_HOUR, 24 * _HOUR),
     "gone": (_HOUR, 24 * _HOUR),
     "emptied": (_HOUR, 24 * _HOUR),
+    "rewritten": (_HOUR, 24 * _HOUR),
     "not_git": (4 * _HOUR, 24 * _HOUR),
     "too_big": (12 * _HOUR, 24 * _HOUR),
 }
@@ -48,6 +51,11 @@ def pause(failure: Failure, failures: int, chance: float) -> float:
     if wish is None or math.isnan(wish):
         return rest
     return max(rest, _clamp(wish, 0.0, _LONGEST_RETRY_AFTER))
+
+
+def sooner(last: float, planned: float, bounds: Bounds) -> float:
+    """When to look at what people are interested in; interest that lasts leads to the shortest interval."""
+    return last + max(bounds.shortest, (planned - last) * _INTEREST_SHARE)
 
 
 def worth_telling(failures: int, before: FailureClass | None, now: FailureClass) -> bool:

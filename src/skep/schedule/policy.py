@@ -46,7 +46,9 @@ class Policy:
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
         by_label = {
-            poll.label: Bounds(poll.min or settings.poll_min, poll.max or settings.poll_max) for poll in settings.poll
+            label.name: Bounds(label.poll_min or settings.poll_min, label.poll_max or settings.poll_max)
+            for label in settings.label
+            if label.poll_min or label.poll_max
         }
         return cls(
             settings.poll_rule, Bounds(settings.poll_min, settings.poll_max), by_label, budget=settings.poll_budget

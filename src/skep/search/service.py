@@ -6,6 +6,7 @@ from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher, Standing
+from skep.fleet.interest import Interest
 from skep.model.answers import Hit, SearchAnswer
 from skep.model.caller import Caller
 from skep.model.search import FileHit, Limits
@@ -17,10 +18,11 @@ from skep.sources.views import Named, Newest, named, newest
 
 
 class Search:
-    def __init__(self, db: Database, clock: Clock, searcher: Searcher) -> None:
+    def __init__(self, db: Database, clock: Clock, searcher: Searcher, interest: Interest) -> None:
         self._db = db
         self._clock = clock
         self._searcher = searcher
+        self._interest = interest
         self._catalogue = Catalogue({})
 
     async def start(self) -> None:
@@ -57,6 +59,7 @@ class Search:
             _answer(hit, catalogue.sources[hit.source], hits.standing(hit.source), fresh.get(hit.source))
             for hit in found
         ]
+        self._interest.note({hit.source for hit in answers})
         lines = sum(len(hit.lines) for hit in answers)
         return SearchAnswer(answers, lines, hits.partial, round(time.monotonic() - began, 6))
 

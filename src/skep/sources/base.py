@@ -1,11 +1,12 @@
 """A kind of source, as a worker sees it. Git is one; others are folders beside it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from skep.model.source import Failure, Held, Progress
+from skep.model.credential import Key
+from skep.model.source import Failure, Held, Progress, SourceSettings
 
 Report = Callable[[Progress], None]
 
@@ -43,12 +44,24 @@ class Addresses(Protocol):
         """How people call the source."""
         ...
 
+    def host(self, url: str) -> str:
+        """HOST or HOST:PORT of the upstream."""
+        ...
+
+    def check_settings(self, settings: SourceSettings) -> None:
+        """BadInput when this kind cannot do as they say."""
+        ...
+
 
 class Kind(Protocol):
     """What a worker does with a kind of source."""
 
     async def look(self, source: Held) -> Look:
         """Ask the upstream, cheaply, whether anything moved."""
+        ...
+
+    def heavy(self, source: Held) -> bool:
+        """The next fetch may take long: it goes into a lane of its own."""
         ...
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
@@ -64,9 +77,13 @@ class Kind(Protocol):
         ...
 
     async def check(self, source: Held) -> Failure | None:
-        """Read everything the mirror's entries lead to; None: it is all there."""
+        """Read everything the mirror's entries lead to; None: it is all there. Else the next fetch repairs."""
         ...
 
     async def remove(self, source: Held) -> None: ...
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        """The credentials to use from now on, all of them."""
+        ...
 
     async def close(self) -> None: ...

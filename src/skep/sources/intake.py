@@ -7,7 +7,7 @@ import msgspec
 
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.model.ids import change_id, failure_id, new_id
-from skep.model.source import Change, Failure, Move
+from skep.model.source import Change, Failure, Move, SourceState
 from skep.model.topic import Draft
 from skep.sources.service import MOVED
 from skep.topics.service import CHANGES, FAILURES, INDEXED, Topics
@@ -108,7 +108,7 @@ class Intake:
             await tx.rows(
                 "UPDATE source SET state = :state, failure = :failure, failures = :failures, last_looked = :at, "
                 "next_poll = :next WHERE id = :id",
-                state="gone" if failure.kind == "gone" and source["last_fetched"] else "failing",
+                state=_state(failure, source),
                 failure=msgspec.json.encode(failure).decode(),
                 failures=failures,
                 at=report.at,
@@ -173,6 +173,12 @@ async def _advance(tx: Tx, report: Looked, batch: str, moves: Sequence[Move], fi
         [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
     )
     return changes
+
+
+def _state(failure: Failure, source: Row) -> SourceState:
+    if failure.loss:
+        return "asking"
+    return "gone" if failure.kind == "gone" and source["last_fetched"] else "failing"
 
 
 def _trouble(source: Row, report: Looked, failure: Failure | None) -> Draft:

@@ -5,13 +5,14 @@ import json
 import msgspec
 
 from skep.engines.db.base import Row
-from skep.model.source import Change, Failure, Progress, Source
+from skep.model.source import Change, Failure, Progress, Source, SourceSettings
 
 STEPS = [
     """
     CREATE TABLE source (
         id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE, kind TEXT NOT NULL, name TEXT NOT NULL, url TEXT NOT NULL,
-        state TEXT NOT NULL, visibility TEXT NOT NULL, labels TEXT NOT NULL, epoch BIGINT NOT NULL,
+        state TEXT NOT NULL, visibility TEXT NOT NULL, labels TEXT NOT NULL, settings TEXT NOT NULL,
+        epoch BIGINT NOT NULL, accepted TEXT NOT NULL,
         default_branch TEXT NOT NULL, added_at DOUBLE PRECISION NOT NULL, last_looked DOUBLE PRECISION,
         last_fetched DOUBLE PRECISION, last_changed DOUBLE PRECISION, next_poll DOUBLE PRECISION,
         failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION
@@ -22,6 +23,10 @@ STEPS = [
     INSERT INTO source_count (id, number) VALUES (0, 0);
     CREATE TABLE url (canonical TEXT PRIMARY KEY, source TEXT NOT NULL);
     CREATE INDEX url_source ON url (source);
+    CREATE TABLE former_name (name TEXT PRIMARY KEY, source TEXT NOT NULL);
+    CREATE INDEX former_name_source ON former_name (source);
+    CREATE TABLE delivery (id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
+    CREATE INDEX delivery_at ON delivery (at);
     CREATE TABLE entry (
         source TEXT NOT NULL, name TEXT NOT NULL, seq BIGINT NOT NULL, version TEXT, PRIMARY KEY (source, name)
     );
@@ -34,6 +39,13 @@ STEPS = [
     """
 ]
 
+INSERT_SOURCE = """
+    INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at,
+        state, settings, epoch, accepted, default_branch, failures)
+    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, 'new', '{}', 1, '', '', 0)
+"""
+INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
+
 
 def source_of(row: Row, progress: Progress | None = None) -> Source:
     return Source(
@@ -45,6 +57,7 @@ def source_of(row: Row, progress: Progress | None = None) -> Source:
         state=row["state"],
         visibility=row["visibility"],
         labels=tuple(json.loads(row["labels"])),
+        settings=msgspec.json.decode(row["settings"], type=SourceSettings),
         epoch=row["epoch"],
         default_branch=row["default_branch"],
         added_at=row["added_at"],

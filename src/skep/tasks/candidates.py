@@ -66,6 +66,8 @@ async def workers_for(tx: Tx, classes: Sequence[Class], since: float, only: str)
         if worker is not None:
             alike = Class(0, row["kind"], "", "", False, row["exclusive"], row["context"], False, 0)
             worker.give(alike, row["context"], row["n"])
+    for worker in workers.values():
+        worker.facts = {**worker.facts, "tasks": float(sum(worker.used.values()))}
     return list(workers.values())
 
 

@@ -17,6 +17,7 @@ from skep.model.task import Context, ContextSpec, ContextView, Task, TaskSpec
 from skep.tasks.compose import compose
 from skep.tasks.insert import insert
 from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, reopen
+from skep.tasks.placing import Placer
 from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, spec_of, task_of
 
 #: tasks shown with their context
@@ -27,9 +28,10 @@ _templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
 
 
 class Contexts:
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: Clock, placer: Placer) -> None:
         self._db = db
         self._clock = clock
+        self._placer = placer
 
     async def start(self) -> None:
         await self._db.migrate("tasks", STEPS)
@@ -43,9 +45,13 @@ class Contexts:
         async def work(tx: Tx) -> str:
             id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
             await note(tx, now, caller, "context.submit", id)
+            if at_once:
+                await self._placer.admit(tx, now)
             return id
 
-        return await self._context(await self._db.write(work))
+        with self._placer.at_once() as at_once:
+            id = await self._db.write(work)
+        return await self._context(id)
 
     async def add(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> list[str]:
         """More tasks for a context that is still running; answers with their ids. A task may do so for its own."""

@@ -30,7 +30,10 @@ class NewTask(msgspec.Struct, frozen=True):
 
 
 class CheckSchedulability(msgspec.Struct, frozen=True):
-    """Something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over."""
+    """Something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over.
+
+    It becomes ScheduleTask and RunContext messages (placing.py), in the order of priority and waiting.
+    """
 
 
 class AbortTask(msgspec.Struct, frozen=True):
@@ -76,6 +79,7 @@ class Dispatcher:
                 for message in messages:
                     while await self.act(message):
                         pass
+                    self._placer.forget()
                 if messages:
                     _, due = await self._look()
                 now = self._clock.now()
@@ -121,7 +125,7 @@ class Dispatcher:
         now = self._clock.now()
         match message:
             case NewTask():
-                return await self._db.write(self._enqueue)
+                return await self._db.write(lambda tx: self._placer.admit(tx, now)) >= _AT_ONCE
             case CheckSchedulability():
                 return await self._db.write(lambda tx: self._placer.place(tx, now)) >= _AT_ONCE
             case LoseTask():
@@ -130,20 +134,6 @@ class Dispatcher:
                 return await self._end("abort_by <> ''", {}, now) >= _AT_ONCE
             case ExpireTask():
                 return await self._end("deadline <= :now", {"now": now}, now) >= _AT_ONCE
-
-    async def _enqueue(self, tx: Tx) -> bool:
-        now = self._clock.now()
-        rows = await tx.rows(
-            "UPDATE task SET state = 'WAITING', moves = moves || :head || attempt || :tail WHERE id IN "  # noqa: S608
-            f"(SELECT id FROM task WHERE state = 'SUBMITTED' AND {self._owners.sql} LIMIT :most "
-            "FOR UPDATE SKIP LOCKED) RETURNING id",
-            head='["WAITING",',
-            tail=f',"dispatcher","",{now:.6f}]\n',
-            most=_AT_ONCE,
-        )
-        if rows:
-            await self._placer.place(tx, now)
-        return len(rows) >= _AT_ONCE
 
     async def _end(self, condition: str, params: dict[str, float], now: float) -> int:
         where = f"{condition} AND {UNENDED_SQL} AND {self._owners.sql}"

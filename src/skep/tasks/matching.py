@@ -1,5 +1,6 @@
 """Which changes a rule is about, and what it submits for them. Pure."""
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -41,10 +42,14 @@ class Matcher:
         full = [ref if ref.startswith("refs/") else _BRANCH + ref for ref in spec.refs]
         self._refs = compile_globs(full, "refs") if full else None
         self._paths = compile_globs(spec.paths, "paths") if spec.paths else None
+        self._labels = frozenset(spec.labels)
+        # what stands before the first wildcard: a cheap no for most rules of many
+        self._prefix = re.split(r"[*?\[]", spec.source)[0]
 
     def about(self, source: Source) -> bool:
-        named = self._source is None or self._source.fullmatch(source.name) is not None
-        return named and set(self.spec.labels) <= set(source.labels)
+        if not source.name.startswith(self._prefix) or not self._labels.issubset(source.labels):
+            return False
+        return self._source is None or self._source.fullmatch(source.name) is not None
 
     def candidates(self, source: Source, changes: Sequence[Told]) -> list[Occasion]:
         """The changes of one batch that fit but for their paths: the default branch first, then the newest.

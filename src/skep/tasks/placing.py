@@ -1,7 +1,8 @@
 """Places waiting tasks on workers, inside one transaction: rows in, the pure placement asked, rows out."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -25,6 +26,19 @@ def runs_channel(worker: str) -> str:
     return f"runs:{worker}"
 
 
+class ScheduleTask(msgspec.Struct, frozen=True):
+    """Tasks of a class wait for places, each for itself."""
+
+    one: Class
+
+
+class RunContext(msgspec.Struct, frozen=True):
+    """Tasks of a context wait for places, all of them or none."""
+
+    context: str
+    group: list[Class]
+
+
 class Placer:
     """What it remembers only saves looking: `forget` it whenever something may have changed, and nothing is wrong."""
 
@@ -32,18 +46,45 @@ class Placer:
         self._clock = clock
         self._owners = owners
         self._lease = lease
-        #: worker -> the only class that had something ready when this worker was given of it
-        self._sole: dict[str, int] = {}
+        #: worker -> the only class that had something ready when it was looked for this worker, and in which turn
+        self._sole: dict[str, tuple[int, int]] = {}
         self._turn = 0
         self._resting: dict[str, float] = {}
+        self._admitting = False
 
     def forget(self) -> None:
+        """To be called once a change is committed: what was looked at before then is no longer believed."""
         self._turn += 1
-        self._sole.clear()
 
     def rest(self, worker: str, now: float) -> None:
         """It declined a task, and would decline the next."""
         self._resting[worker] = now + DECLINED_SECONDS
+
+    @contextmanager
+    def at_once(self) -> Iterator[bool]:
+        """True for one at a time: it may admit what it submits. Others leave that to the dispatcher, or they would all
+        wait for each other at the workers' rows.
+        """
+        first, self._admitting = not self._admitting, True
+        try:
+            yield first
+        finally:
+            if first:
+                self._admitting = False
+
+    async def admit(self, tx: Tx, now: float) -> int:
+        """Submitted tasks begin to wait, and those that can are placed; how many there were."""
+        rows = await tx.rows(
+            "UPDATE task SET state = 'WAITING', moves = moves || :head || attempt || :tail WHERE id IN "  # noqa: S608
+            f"(SELECT id FROM task WHERE state = 'SUBMITTED' AND {self._owners.sql} LIMIT :most "
+            "FOR UPDATE SKIP LOCKED) RETURNING id",
+            head='["WAITING",',
+            tail=f',"dispatcher","",{now:.6f}]\n',
+            most=MOST_AT_ONCE,
+        )
+        if rows:
+            await self.place(tx, now)
+        return len(rows)
 
     async def place(self, tx: Tx, now: float) -> int:
         """How many tasks were given to workers, which are rung for."""
@@ -60,11 +101,13 @@ class Placer:
         """
         if now < self._resting.get(worker, 0.0):
             return []
-        sole = self._sole.get(worker)
-        if sole is not None and all(task.class_ == sole for task in freed):
-            if runs := await self._take(tx, sole, len(freed), worker, f"{worker} has room", now):
-                return runs
-            self._sole.pop(worker, None)
+        sole, turn = self._sole.get(worker, (0, -1))
+        if (
+            turn == self._turn
+            and all(task.class_ == sole for task in freed)
+            and (runs := await self._take(tx, sole, len(freed), worker, f"{worker} has room", now))
+        ):
+            return runs
         return (await self._look(tx, now, worker)).get(worker, [])
 
     async def _look(self, tx: Tx, now: float, only: str) -> dict[str, list[Run]]:
@@ -76,28 +119,22 @@ class Placer:
         for worker in workers:
             if now < self._resting.get(worker.id, 0.0):
                 worker.slots = {}
-        begun: dict[str, bool] = {}
-        for one in classes:
-            gang = one.context if one.together else ""
-            if gang and gang not in begun:
-                begun[gang] = await _begun(tx, gang)
-                if not begun[gang] and only:
+        for message in await _messages(tx, classes):
+            match message:
+                case ScheduleTask(one):
+                    await self._spread(tx, one, workers, now, given, quiet=bool(only))
+                case RunContext() if only:
                     break  # who comes next is seen only with all workers in view
-                if not begun[gang]:
-                    group = [other for other in classes if other.together and other.context == gang]
-                    await self._all_or_none(tx, gang, group, workers, now, given)
-            if not gang or begun[gang]:
-                await self._spread(tx, one, workers, now, given, quiet=bool(only))
-        if only and len(classes) == 1 and turn == self._turn and self._owners.alone:
-            self._remember(classes[0], workers)
-        elif not only and any(one.exclusive != "none" for one in classes):
-            self.forget()
+                case RunContext(context, group):
+                    await self._all_or_none(tx, context, group, workers, now, given)
+        if only and len(classes) == 1 and self._owners.alone:
+            self._remember(classes[0], workers, turn)
         return given
 
-    def _remember(self, one: Class, workers: Sequence[Worker]) -> None:
+    def _remember(self, one: Class, workers: Sequence[Worker], turn: int) -> None:
         for worker in workers:
             if one.exclusive == "none" and not one.together and worker.alone is None:
-                self._sole[worker.id] = one.id
+                self._sole[worker.id] = (one.id, turn)
 
     async def _spread(
         self, tx: Tx, one: Class, workers: Sequence[Worker], now: float, given: dict[str, list[Run]], *, quiet: bool
@@ -176,6 +213,22 @@ class Placer:
 
 def run_of(row: Row) -> Run:
     return Run(row["id"], row["attempt"], row["context"], row["name"], spec_of(row), row["failures"] >= row["retries"])
+
+
+async def _messages(tx: Tx, classes: Sequence[Class]) -> list[ScheduleTask | RunContext]:
+    """In the order of the classes. Of a context that was placed together, what is tried again is a task like others."""
+    messages: list[ScheduleTask | RunContext] = []
+    begun: dict[str, bool] = {}
+    for one in classes:
+        gang = one.context if one.together else ""
+        if gang and gang not in begun:
+            begun[gang] = await _begun(tx, gang)
+            if not begun[gang]:
+                group = [other for other in classes if other.together and other.context == gang]
+                messages.append(RunContext(gang, group))
+        if not gang or begun[gang]:
+            messages.append(ScheduleTask(one))
+    return messages
 
 
 async def _begun(tx: Tx, context: str) -> bool:

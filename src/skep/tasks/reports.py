@@ -68,8 +68,8 @@ class Reports:
         if task.state != "SCHEDULED":
             lose(task, reason or "its worker gave it up", now, self._clock.random())
             return True
-        task.move("SUBMITTED", "worker", reason or "declined", at)
         self._placer.rest(task.worker, now)
+        task.move("SUBMITTED", "worker", reason or "declined", at)
         task.not_before = now + DECLINED_SECONDS * (1.0 + self._clock.random())
         return task.move("WAITING", "dispatcher", f"declined: {reason}", now)
 

@@ -4,6 +4,7 @@ Contexts, what they were fired for and the place are one transaction, and the pl
 So it happens once, whoever is killed and however many coordinators read.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
@@ -46,6 +47,10 @@ class Batch(msgspec.Struct):
     changes: list[Told]
     #: offset after its last change
     next: int
+
+    @property
+    def source(self) -> str:
+        return self.changes[0].source
 
 
 class Owed(msgspec.Struct, frozen=True):
@@ -91,8 +96,9 @@ class Triggers:
         rules = [rule for rule in await self._rules.active() if rule.matcher.cron is None]
         due: dict[object, Firing | Owed] = {}
         batches = list(grouped(messages, full=len(messages) == _PAGE))
+        about = {id: await self._about(rules, id) for id in {batch.source for batch in batches}} if rules else {}
         for batch in batches:
-            for one in await self._due(rules, batch) if rules else ():
+            for one in await self._due(about[batch.source], batch) if rules else ():
                 # of a rule that wants the latest only, the older ones need not begin
                 key = one.place if isinstance(one, Firing) and one.spec.latest else (one.spec.name, batch.next)
                 due.pop(key, None)
@@ -103,14 +109,18 @@ class Triggers:
                 place, due = batch.next, {}
         return True
 
-    async def _due(self, rules: Sequence[Active], batch: Batch) -> list[Firing | Owed]:
-        source = await living(self._db, batch.changes[0].source)
+    async def _about(self, rules: Sequence[Active], id: str) -> list[tuple[Active, Source]]:
+        """The rules that a source concerns: asked once for a page, as there may be many of both."""
+        source = await living(self._db, id)
         if source is None:
             return []
+        return [(rule, source) for rule in rules if _sees(rule, source) and rule.matcher.about(source)]
+
+    async def _due(self, about: Sequence[tuple[Active, Source]], batch: Batch) -> list[Firing | Owed]:
         due: list[Firing | Owed] = []
         seen: dict[tuple[str, str], Sequence[str] | None] = {}
-        for rule in rules:
-            if rule.since >= batch.next or not _sees(rule, source) or not rule.matcher.about(source):
+        for rule, source in about:
+            if rule.since >= batch.next:
                 continue
             occasions = rule.matcher.candidates(source, batch.changes)
             try:
@@ -132,7 +142,7 @@ class Triggers:
         for one in occasions:
             if (one.old, one.new) not in seen:
                 seen[one.old, one.new] = await self._paths(one.source, one.old, one.new)
-            if matcher.touched(seen[one.old, one.new]):
+            if await asyncio.to_thread(matcher.touched, seen[one.old, one.new]):
                 return one
         return None
 

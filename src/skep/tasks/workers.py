@@ -23,9 +23,15 @@ class Workers:
         wanted = parse(selector)
         holders = {source: await self._holder(caller, source) for source in wanted.held}
         matches = []
+        running = {
+            row["worker"]: float(row["n"])
+            for row in await self._db.read(
+                f"SELECT worker, count(*) AS n FROM task WHERE {ACTIVE_SQL} GROUP BY worker"  # noqa: S608
+            )
+        }
         for member, offer in await self._fleet.workers():
             holds = frozenset(source for source, holder in holders.items() if holder == member.id)
-            reason = wanted.refusal(facts_of(member.id, offer, holds))
+            reason = wanted.refusal({**facts_of(member.id, offer, holds), "tasks": running.get(member.id, 0.0)})
             if member.state != "alive":
                 reason = f"it is {member.state}" + (f"; {reason}" if reason else "")
             matches.append(WorkerMatch(member.id, not reason, reason))

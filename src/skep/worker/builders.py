@@ -34,6 +34,10 @@ class BuildFailed(SkepError):
     code = "build_failed"
 
 
+class Ended(BuildFailed):
+    """The process went away instead of answering."""
+
+
 class Builders:
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
@@ -42,12 +46,19 @@ class Builders:
 
     async def build(self, job: Job | Batch, report: Callable[[int, int], None]) -> Finished | Planned | Indexed:
         """As many at once as the caller asks for, each in a process of its own."""
-        child = await self._child()
-        try:
-            answer = await _ask(child, job, report)
-        except BaseException:
-            await _end(child, kill=True)
-            raise
+        while True:
+            used = bool(self._idle)
+            child = await self._child()
+            try:
+                answer = await _ask(child, job, report)
+                break
+            except Ended:
+                await _end(child, kill=True)
+                if not used:  # one that was idle may have died before, and nobody noticed
+                    raise
+            except BaseException:
+                await _end(child, kill=True)
+                raise
         if isinstance(answer, Broke):
             await _end(child, kill=True)
             raise BuildFailed(answer.reason)
@@ -97,7 +108,7 @@ async def _ask(
         return answer
     except (asyncio.IncompleteReadError, ConnectionError):
         code = await child.wait()
-        raise BuildFailed(f"the process that built the index ended with {code}") from None
+        raise Ended(f"the process that built the index ended with {code}") from None
 
 
 async def _answer(child: Process) -> Answer:

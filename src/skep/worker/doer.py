@@ -7,6 +7,7 @@ worker that cannot renew it stops its tasks before the coordinator gives them to
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from skep.clock import Clock
@@ -60,7 +61,6 @@ class Doer:
         self._reports: list[Report] = []
         self._reported = asyncio.Event()
         self._lease_until = float("inf")
-        self.last = ""
 
     @property
     def running(self) -> tuple[TaskHold, ...]:
@@ -79,7 +79,8 @@ class Doer:
             if reason := self._refusal(run) if run.spec.kind in self._kinds else f"it does no {run.spec.kind}":
                 self._report(Report(*hold, "SUBMITTED", reason, self._clock.now()))
             else:
-                self._tasks[hold] = asyncio.create_task(self._do(run))
+                self._tasks[hold] = task = asyncio.create_task(self._do(run))
+                task.add_done_callback(partial(self._over, hold))
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         for hold in tasks:
@@ -104,9 +105,6 @@ class Doer:
         self._report(Report(*hold, "ACCEPTED", "", began), Report(*hold, "RUNNING", "", began))
         try:
             result = await self._kinds[run.spec.kind](run)
-        except asyncio.CancelledError:
-            self._report(Report(*hold, "SUBMITTED", "it was stopped", self._clock.now()))
-            raise
         except TaskFailed as error:
             ended = Report(*hold, "FAILED", error.message, self._clock.now(), error.exit_code)
         except SkepError as error:
@@ -117,10 +115,13 @@ class Doer:
         else:
             code = 0 if run.spec.kind == "command" else None
             ended = Report(*hold, "FINISHED", "", self._clock.now(), code, result)
-        finally:
-            del self._tasks[hold]
-        self.last = run.name
         self._report(ended)
+
+    def _over(self, hold: TaskHold, task: asyncio.Task[None]) -> None:
+        """Here and not in `_do`: what is stopped before its first step never gets there."""
+        del self._tasks[hold]
+        if task.cancelled():
+            self._report(Report(*hold, "SUBMITTED", "it was stopped", self._clock.now()))
 
     def _report(self, *reports: Report) -> None:
         self._reports += reports

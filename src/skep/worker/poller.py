@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -11,6 +11,7 @@ from skep.config import Settings
 from skep.errors import SkepError
 from skep.link.messages import Looked
 from skep.model.source import Failure, Progress
+from skep.schedule.cadence import sooner
 from skep.schedule.policy import Policy
 from skep.sources.base import Kind, Look, Moved, Same
 from skep.worker.removal import Removal
@@ -98,10 +99,10 @@ class Poller:
         if fresh is None or dropped:
             return
         if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
-            held = fresh.held
-            known.held = msgspec.structs.replace(
-                known.held, visibility=held.visibility, number=held.number, labels=held.labels
-            )
+            before = known.held
+            known.held = msgspec.structs.replace(fresh.held, seen=before.seen, batches=before.batches)
+            if (before.settings, before.accepted) != (fresh.held.settings, fresh.held.accepted):
+                await self.ask(source, before.epoch)
             return
         self._removal.take_back(source)
         self._interrupt(source)
@@ -132,6 +133,25 @@ class Poller:
             watch.asks += 1
             self._turns.bump(source)
             self._turns.kick()
+
+    def unlocked(self, hosts: Collection[str]) -> None:
+        """There may be better credentials for these: whoever was refused is asked again."""
+        for watch in list(self._watches):
+            if watch.failure == "auth" and watch.host in hosts:
+                self._hasten(watch, 0.0)
+        self._turns.kick()
+
+    def interest(self, sources: Iterable[str]) -> None:
+        """People look at these: so do we, sooner than planned, though no more often than the bounds permit."""
+        for watch in filter(None, map(self._watches.get, sources)):
+            if watch.failure is None:
+                self._hasten(watch, sooner(watch.last_looked, watch.next_look, self._policy.bounds(watch.label)))
+        self._turns.kick()
+
+    def _hasten(self, watch: Watch, due: float) -> None:
+        if watch.source in self._turns.looks and due < watch.next_look:
+            watch.next_look = due
+            self._queue(watch)
 
     def kick(self) -> None:
         """The outbox has room again."""
@@ -170,7 +190,9 @@ class Poller:
         finally:
             self._turns.leave(source)
             if moved and watch is not None and self._watches.get(source) is watch and source not in self._again:
-                self._turns.fetches.put(source, watch.host, self._clock.now())
+                heavy = self._kinds[watch.held.kind].heavy(watch.held)
+                lane = self._turns.heavy if heavy else self._turns.fetches
+                lane.put(source, watch.host, self._clock.now())
                 self._turns.kick()
             else:
                 self._finish(source)
@@ -289,7 +311,7 @@ class Poller:
 
     def _interrupt(self, source: str) -> None:
         """A fetch that nobody wants any more ends now; a look ends soon by itself."""
-        self._turns.fetches.discard(source)
+        self._turns.drop_fetch(source)
         self._finds.pop(source, None)
         if source in self._fetching:
             self._fetching[source].cancel()

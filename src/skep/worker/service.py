@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,8 +12,10 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
+from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
+from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
@@ -24,10 +27,20 @@ from skep.worker.offering import Offering
 from skep.worker.poller import Poller
 from skep.worker.store import Store
 
+#: how long a start waits for the credentials
+_KEYS_SECONDS = 10.0
+
 
 class Worker:
     def __init__(
-        self, settings: Settings, data: Path, link: str, token: str, clock: Clock, kinds: Mapping[str, Kind]
+        self,
+        settings: Settings,
+        data: Path,
+        link: str,
+        token: str,
+        clock: Clock,
+        kinds: Mapping[str, Kind],
+        lines: LineBuffer | None = None,
     ) -> None:
         self._settings = settings
         self._data = data.absolute()
@@ -35,6 +48,7 @@ class Worker:
         self._token = token
         self._clock = clock
         self._kinds = kinds
+        self._lines = lines
 
     async def run(self) -> None:
         """Until cancelled: then children are ended and nothing is half told."""
@@ -52,34 +66,38 @@ class Worker:
     async def _run(self, db: Database) -> None:
         store = Store(db, self._clock)
         await store.start()
-        post = _Post(store, self._token)
+        post = _Post(store, self._token, self._kinds)
         link = LinkClient(post, self._link, self._clock)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing
-        commanding = Commanding(self._settings, self._data / "worker" / "runs", self._clock, link.ask)
+        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
         own: dict[str, Doing] = {"noop": _noop}
+        checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
-            own |= {**indexing.kinds, "fsck": Checking(post.poller, self._kinds).fsck}
+            own |= {**indexing.kinds, "fsck": checking.fsck}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
         store.on_outcome = link.ring
         await post.poller.load()
         try:
-            await self._loops(store, post, link)
+            await self._loops(store, post, link, checking)
         finally:
             await indexing.close()
             await commanding.runtime.close()
 
-    async def _loops(self, store: Store, post: "_Post", link: LinkClient) -> None:
+    async def _loops(self, store: Store, post: "_Post", link: LinkClient, checking: Checking) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(post.poller.run())
+            group.create_task(_poll(post))
+            group.create_task(checking.patrol())
             group.create_task(post.doer.run())
             group.create_task(link.run())
+            if self._lines is not None:
+                group.create_task(self._lines.run(link.ask))
             if self._settings.manager:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
@@ -93,9 +111,12 @@ class _Post:
     offering: Offering
     commands: Runtime
 
-    def __init__(self, store: Store, token: str) -> None:
+    def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
         self._store = store
         self._token = token
+        self._kinds = kinds
+        self._keys: set[Key] = set()
+        self.unlocked = asyncio.Event()
 
     def hello(self) -> Hello:
         return Hello(
@@ -115,6 +136,17 @@ class _Post:
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        for kind in self._kinds.values():
+            kind.unlock(keys)
+        fresh = set(keys) - self._keys
+        self._keys = set(keys)
+        self.unlocked.set()
+        self.poller.unlocked({key.host for key in fresh})
+
+    def interest(self, sources: Sequence[str]) -> None:
+        self.poller.interest(sources)
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -142,11 +174,19 @@ class _Post:
         self.poller.kick()
 
     def _status(self) -> str:
-        fetching, indexing = self.poller.fetching(), len(self.indexing.progress)
-        if fetching:
-            more = f" and {len(fetching) - 1} more" if len(fetching) > 1 else ""
-            return f"fetching {fetching[0]}{more}"
-        return f"indexing {indexing} source{'s' if indexing > 1 else ''}" if indexing else "idle"
+        doing = [f"fetching {url}" for url in self.poller.fetching()]
+        doing += [f"indexing {source}" for source in self.indexing.progress]
+        doing += [f"running {task}" for task, _ in self.commands.running]
+        more = f" and {len(doing) - 1} more" if len(doing) > 1 else ""
+        return f"{doing[0]}{more}" if doing else "idle"
+
+
+async def _poll(post: _Post) -> None:
+    """Credentials come with the link; without a coordinator, what needs none is polled all the same."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_KEYS_SECONDS):
+            await post.unlocked.wait()
+    await post.poller.run()
 
 
 async def _noop(run: Run) -> None:

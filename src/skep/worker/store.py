@@ -78,6 +78,9 @@ class Store:
         rows = await self._db.read(tables.CELLS, width=CELL)
         return [(row["label"], row["cell"], row["n"], row["looks"]) for row in rows]
 
+    async def sources(self) -> list[str]:
+        return [row["source"] for row in await self._db.read("SELECT source FROM held WHERE released = 0")]
+
     async def told(self, source: str) -> dict[str, str]:
         rows = await self._db.read("SELECT told FROM held WHERE source = :source", source=source)
         return _told(rows[0]["told"]) if rows else {}
@@ -171,7 +174,8 @@ class Store:
 
         if not await self._db.write(work):
             return False
-        watch.held = held
+        # (what an order changed meanwhile stays)
+        watch.held = msgspec.structs.replace(watch.held, seen=held.seen, batches=held.batches)
         watch.fetching = fetching
         watch.asks -= answers
         self._posted()
@@ -187,6 +191,21 @@ class Store:
     async def rests(self) -> dict[str, Rest]:
         rows = await self._db.read("SELECT name, rests_until, pace FROM host")
         return {row["name"]: Rest(row["rests_until"], row["pace"]) for row in rows}
+
+    async def checked(self) -> float | None:
+        """Until when mirrors were checked, each in its turn; None: never."""
+        rows = await self._db.read("SELECT value FROM meta WHERE name = 'checked'")
+        return float(rows[0]["value"]) if rows else None
+
+    async def note_checked(self, until: float) -> None:
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "INSERT INTO meta (name, value) VALUES ('checked', :until) "
+                "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                until=repr(until),
+            )
+
+        await self._db.write(work, runtime=True)
 
     async def flush(self) -> None:
         """One write for all looks since the last: what it holds can be found out again."""

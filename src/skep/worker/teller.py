@@ -1,5 +1,6 @@
 """Turns what a look or a fetch brought into the next look and, where others must know, into an outcome."""
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -65,8 +66,11 @@ class Teller:
 
     def _succeeded(self, watch: Watch, at: float, changed: bool) -> None:
         first = not watch.last_looked
-        labels = watch.held.labels
-        watch.succeeded(at, at if changed and not first else None, self._policy, self._clock.random(), labels)
+        held = watch.held
+        watch.succeeded(at, at if changed and not first else None, self._policy, self._clock.random(), held.labels)
+        own = held.settings
+        wait = max(own.poll_min or 0.0, min(own.poll_max or math.inf, watch.next_look - at))
+        watch.next_look = at + wait
 
 
 def _body(watch: Watch, told: dict[str, str], now: dict[str, str]) -> Fetched:

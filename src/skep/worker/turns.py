@@ -10,6 +10,8 @@ from skep.schedule.picker import Picker
 from skep.schedule.policy import BURST_SECONDS
 from skep.worker.hands import Hands
 
+#: fetches that take long, at the same time
+_HEAVY_AT_ONCE = 1
 #: the clock may be set: never sleep longer than this on what it said
 _LONGEST_NAP = 5.0
 
@@ -25,7 +27,8 @@ class Turns:
         self.hosts = _hosts(settings)
         budget = settings.poll_budget
         self._budget = Bucket(budget, budget * BURST_SECONDS, clock.now()) if budget else None
-        self.looks, self.fetches = Picker(self.hosts), Picker(self.hosts)
+        self.looks, self.fetches, self.heavy = Picker(self.hosts), Picker(self.hosts), Picker(self.hosts)
+        self._haulers = Hands(_HEAVY_AT_ONCE, lambda: self._take(self.heavy), fetch)
         self._lookers = Hands(settings.poll_concurrency, lambda: self._take(self.looks), look)
         self._fetchers = Hands(settings.fetch_concurrency, lambda: self._take(self.fetches), fetch)
         #: source -> the host it has entered
@@ -38,6 +41,7 @@ class Turns:
         self._started = True
         self._lookers.start(group)
         self._fetchers.start(group)
+        self._haulers.start(group)
 
     def stop(self) -> None:
         self._started = False
@@ -49,15 +53,23 @@ class Turns:
 
     def bump(self, source: str) -> None:
         now = self._clock.now()
-        self.looks.bump(source, now)
-        self.fetches.bump(source, now)
+        for picker in self._pickers:
+            picker.bump(source, now)
+
+    @property
+    def _pickers(self) -> tuple[Picker, ...]:
+        return self.fetches, self.heavy, self.looks
+
+    def drop_fetch(self, source: str) -> None:
+        self.fetches.discard(source)
+        self.heavy.discard(source)
 
     def leave(self, source: str) -> None:
         """The source's work is done; fetches go before looks, for somebody has been promised them."""
         host, now = self._entered.pop(source), self._clock.now()
         self.hosts.leave(host)
-        self.fetches.freed(host, now)
-        self.looks.freed(host, now)
+        for picker in self._pickers:
+            picker.freed(host, now)
         if len(self.fetches):
             self._fetchers.feed()
 
@@ -65,6 +77,7 @@ class Turns:
         """Something may have become possible."""
         if self._started:
             self._fetchers.feed()
+            self._haulers.feed()
             self._lookers.feed()
             self._arm()
 
@@ -82,7 +95,7 @@ class Turns:
 
     def _arm(self) -> None:
         now = self._clock.now()
-        times = [due for due in (self.fetches.due(),) if due is not None]
+        times = [due for due in (self.fetches.due(), self.heavy.due()) if due is not None]
         if (due := self.looks.due()) is not None:
             times.append(max(due, now + self._budget.delay(now)) if self._budget else due)
         if not times or self._blocked():

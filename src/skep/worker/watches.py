@@ -27,6 +27,9 @@ class Watches:
     def __contains__(self, source: str) -> bool:
         return source in self._near
 
+    def __iter__(self) -> Iterator[Watch]:
+        return iter(self._near.values())
+
     def get(self, source: str) -> Watch | None:
         return self._near.get(source)
 

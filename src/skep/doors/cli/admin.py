@@ -29,6 +29,9 @@ def status(args: Namespace) -> int:
     members = [(one.id, one.role, one.state, ago(one.last_alive, now), one.status) for one in answer.members]
     print()
     print(table(("MEMBER", "ROLE", "STATE", "SEEN", "DOING"), members, width(sys.stdout)))
+    processes = [(one.id, ago(one.at, now), one.text) for one in answer.processes]
+    print()
+    print(table(("PROCESS", "SINCE", "SAYS"), processes, width(sys.stdout)))
     return exits.OK
 
 

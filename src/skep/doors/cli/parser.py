@@ -62,15 +62,21 @@ def _fill_root(parser: Command) -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     commands.add_parser("up", help="start Skep on this machine", fill=_fill_up, run="server:up")
     commands.add_parser("source", help="add, list and change what is mirrored", fill=_fill_source)
+    commands.add_parser(
+        "fetch", help="look at a URL now, and add it if need be", fill=_fill_fetch_url, run="source:fetch_url"
+    )
     commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
+    commands.add_parser("credential", help="secrets for upstreams and webhooks", fill=_fill_credential)
     commands.add_parser("topic", help="publish and read messages", fill=_fill_topic)
     commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
     commands.add_parser("task", help="run commands on workers", fill=_fill_task)
     commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
+    commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
+    commands.add_parser("log", help="what every process says", fill=_fill_log, run="log:show")
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
 
@@ -114,8 +120,11 @@ def _fill_source(parser: Command) -> None:
     verbs.add_parser("add", help="mirror a repository", fill=_fill_add, run="source:add")
     verbs.add_parser("list", help="all sources", fill=_fill_list, run="source:listing")
     verbs.add_parser("show", help="one source", fill=_fill_show, run="source:show")
-    verbs.add_parser("update", help="change URL, labels or visibility", fill=_fill_update, run="source:update")
+    verbs.add_parser(
+        "update", help="change URL, labels, settings or visibility", fill=_fill_update, run="source:update"
+    )
     verbs.add_parser("fetch", help="look at the upstream now", fill=_fill_fetch, run="source:fetch")
+    verbs.add_parser("accept", help="follow it into the loss it asks about", fill=_fill_fetch, run="source:accept")
     verbs.add_parser("reindex", help="build its index anew", fill=_fill_reindex, run="source:reindex")
     verbs.add_parser("remove", help="forget a source and its mirror", fill=_fill_remove, run="source:remove")
 
@@ -133,7 +142,10 @@ def _labels(parser: Command, help: str) -> None:
 
 
 def _fill_add(parser: Command) -> None:
-    parser.add_argument("url", metavar="URL", nargs="+", help="URL or path of a repository")
+    parser.add_argument("url", metavar="URL", nargs="*", help="URL or path of a repository")
+    parser.add_argument(
+        "--file", metavar="FILE", help="add or update the URLs in this file, one in each line; - for stdin"
+    )
     _wait(parser)
     _labels(parser, "give it this label; may be repeated")
     parser.add_argument("--private", action="store_true", help="seen only with the scope 'private'")
@@ -154,6 +166,12 @@ def _fill_update(parser: Command) -> None:
     _ref(parser)
     parser.add_argument("--url", help="the upstream moved here")
     _labels(parser, "these labels instead of its own; '' for none")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        help="force_push, refs, poll_min or poll_max of this source; without VALUE as others; may be repeated",
+    )
     seen = parser.add_mutually_exclusive_group()
     seen.add_argument("--private", dest="visibility", action="store_const", const="private", help="hide it")
     seen.add_argument(
@@ -164,7 +182,18 @@ def _fill_update(parser: Command) -> None:
 
 def _fill_fetch(parser: Command) -> None:
     _ref(parser)
+    _fetch_options(parser)
+
+
+def _fill_fetch_url(parser: Command) -> None:
+    parser.add_argument("url", metavar="URL", help="URL or path of a repository")
+    parser.add_argument("--private", action="store_true", help="if it is new: seen only with the scope 'private'")
+    _fetch_options(parser)
+
+
+def _fetch_options(parser: Command) -> None:
     _wait(parser)
+    parser.add_argument("--commit", metavar="ID", default="", help="wait until this commit is searchable")
     json_option(parser)
 
 
@@ -202,6 +231,12 @@ def _fill_token_create(parser: Command) -> None:
 
 def _fill_token_revoke(parser: Command) -> None:
     parser.add_argument("id", metavar="ID", help="as `skep token list` shows it")
+
+
+def _fill_credential(parser: Command) -> None:
+    from skep.doors.cli.credential_words import fill
+
+    fill(parser)
 
 
 def _fill_topic(parser: Command) -> None:
@@ -297,6 +332,22 @@ def _fill_worker(parser: Command) -> None:
     from skep.doors.cli import parser_tasks
 
     parser_tasks.fill_worker(parser)
+
+
+def _fill_rule(parser: Command) -> None:
+    from skep.doors.cli.rule import fill
+
+    fill(parser)
+
+
+def _fill_log(parser: Command) -> None:
+    parser.add_argument("--follow", action="store_true", help="go on with what comes")
+    parser.add_argument("--lines", metavar="N", type=int, default=100, help="begin with the newest N (100)")
+    levels = ("debug", "info", "warning", "error", "critical")
+    parser.add_argument("--level", choices=levels, default="debug", help="this level and worse")
+    parser.add_argument("--process", metavar="ID", default="", help="only of this process, as `skep status` names it")
+    parser.add_argument("--about", metavar="ID", default="", help="only about this source or task")
+    json_option(parser)
 
 
 def _fill_completion(parser: Command) -> None:

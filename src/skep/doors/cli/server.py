@@ -6,7 +6,7 @@ from argparse import Namespace
 from importlib import import_module
 
 from skep.config import Settings
-from skep.config_load import FIELDS, Origins, load, load_rules
+from skep.config_load import FIELDS, Origins, load, load_credentials, load_rules
 from skep.doors.cli.source import absolute
 
 
@@ -22,4 +22,6 @@ def _warn(text: str) -> None:
 def up(args: Namespace) -> int:
     settings, _ = settings_of(args)
     rules = load_rules(os.environ, config=args.config)
-    return import_module("skep.roles.up").main(settings, tuple(absolute(url) for url in args.add), rules) or 0
+    credentials = load_credentials(os.environ, config=args.config)
+    urls = tuple(absolute(url) for url in args.add)
+    return import_module("skep.roles.up").main(settings, urls, rules, credentials) or 0

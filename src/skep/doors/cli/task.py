@@ -112,8 +112,7 @@ def output(args: Namespace) -> int:
 def _ended(task: Task) -> int:
     if task.state == "FINISHED":
         return exits.OK
-    code = "" if task.code is None else f", exit code {task.code}"
-    print(clean(f"skep: {task.id} is {task.state}{code}: {task.reason}"), file=sys.stderr)
+    print(clean(f"skep: {task.id} is {task.state}: {task.reason}"), file=sys.stderr)
     return exits.TASK_FAILED
 
 

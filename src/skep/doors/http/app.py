@@ -18,8 +18,12 @@ from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
     contexts,
+    credentials,
+    hooks,
+    log,
     places,
     queue,
+    rules,
     search,
     sources,
     spaces,
@@ -32,7 +36,7 @@ from skep.doors.http import (
 )
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
-from skep.doors.http.given import provide
+from skep.doors.http.given import Asked, provide
 from skep.doors.http.guard import Guard
 from skep.doors.http.publish import PublishDoor, body_limit
 from skep.doors.http.reading import ReadDoor
@@ -50,9 +54,10 @@ def create_app(
     """`closing`, once set, ends what would otherwise wait and follow on: a server that stops need not wait for it."""
     closing = closing or asyncio.Event()
     inner = Litestar(
-        [_api(), _queue(settings), *system.ROOT_HANDLERS, *site.HANDLERS],
+        [_api(), _queue(settings), *hooks.HANDLERS, *system.ROOT_HANDLERS, *site.HANDLERS],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
+        request_class=Asked,
         openapi_config=_openapi(),
         request_max_body_size=API_BODY_LIMIT,
         on_shutdown=[site.close],
@@ -60,7 +65,7 @@ def create_app(
         state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing}),
     )
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
-    return Guard(_fork(inner, GitDoor(core.gather), messages), core.access, settings)
+    return Guard(_fork(inner, GitDoor(core.gather, settings), messages), core.access, settings)
 
 
 def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
@@ -86,6 +91,7 @@ def _api() -> Router:
         sources,
         search,
         tokens,
+        credentials,
         topics,
         topics_groups,
         places,
@@ -93,6 +99,8 @@ def _api() -> Router:
         contexts,
         tasks,
         workers,
+        rules,
+        log,
         system,
     )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])

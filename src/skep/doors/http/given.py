@@ -9,13 +9,23 @@ from litestar.params import QueryParameter, SkipValidation
 
 from skep.config import Settings
 from skep.core import Core
+from skep.errors import BadInput
 from skep.model.caller import Caller
 from skep.model.source import SourceState
 
 TheCore = NamedDependency[SkipValidation[Core]]
 TheSettings = NamedDependency[SkipValidation[Settings]]
 Asker = NamedDependency[SkipValidation[Caller]]
-Asked = Request[Caller, Any, State]
+
+
+class Asked(Request[Caller, Any, State]):
+    async def json(self) -> Any:
+        """Litestar lets these two through as if they were faults of ours."""
+        try:
+            return await super().json()
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise BadInput(f"the body cannot be read as JSON: {error}") from error
+
 
 PageToken = Annotated[str, QueryParameter(description="`next_page` of the answer before", max_length=2000)]
 #: `state` itself is a reserved name of Litestar's

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from litestar import Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from litestar.response import Stream as StreamResponse
 
@@ -54,7 +55,12 @@ async def cancel_task(core: TheCore, caller: Asker, id: FromPath[str], reason: R
     return await core.tasks.cancel(caller, id, reason)
 
 
-@get("/tasks/{id:str}/output", tags=_TAGS, summary="What a task has written, or follow what it writes")
+@get(
+    "/tasks/{id:str}/output",
+    tags=_TAGS,
+    summary="What a task has written, or follow what it writes",
+    responses={200: ResponseSpec(Output, description="JSON; with `follow` the chunks as server-sent events")},
+)
 async def task_output(
     request: Asked,
     core: TheCore,

@@ -2,7 +2,21 @@
 
 from litestar import Litestar
 
-from skep.doors.pages import contexts, docs, files, login, search, sources, static, status, tasks, topics, workers
+from skep.doors.pages import (
+    contexts,
+    docs,
+    files,
+    log,
+    login,
+    rules,
+    search,
+    sources,
+    static,
+    status,
+    tasks,
+    topics,
+    workers,
+)
 
 HANDLERS = [
     *search.HANDLERS,
@@ -13,7 +27,9 @@ HANDLERS = [
     *contexts.HANDLERS,
     *tasks.HANDLERS,
     *workers.HANDLERS,
+    *rules.HANDLERS,
     *status.HANDLERS,
+    *log.HANDLERS,
     *docs.HANDLERS,
     static.static_file,
 ]

@@ -54,7 +54,7 @@ async def output_text(
     """All of it as plain text, for reading, saving and searching."""
     task = (await core.tasks.show(caller, id)).task
     whole = _whole(core, caller, id, task.attempt if attempt is None else attempt, stream)
-    return StreamResponse(whole, media_type="text/plain; charset=utf-8")
+    return StreamResponse(whole, media_type="text/plain")
 
 
 async def _whole(

@@ -14,8 +14,9 @@ from skep.model.answers import WorkerMatch
 from skep.tasks.selector import FACTS
 
 Facts = Mapping[str, str | float]
-#: what gauges show
-_GAUGED = ("memory", "memory_used", "disk", "disk_free", "load")
+#: what gauges and the heading show
+_GAUGED = ("memory", "memory_used", "disk", "disk_free", "load", "cpu_percent", "sampled_at")
+_BYTES = ("network_in", "network_out")
 
 
 @get("/workers", include_in_schema=False)
@@ -34,9 +35,15 @@ async def workers_page(request: Asked, core: TheCore, caller: Asker, selector: C
 
 
 def plain(facts: Facts) -> list[tuple[str, str]]:
-    """What no gauge shows, in the order in which selectors name them."""
-    told = [(name, facts[name]) for name in FACTS if name in facts and name not in _GAUGED]
-    return [(name, value if isinstance(value, str) else f"{value:g}") for name, value in told]
+    """What no gauge shows: first what selectors compare, then the rest."""
+    names = [name for name in (*FACTS, *sorted(set(facts) - set(FACTS))) if name in facts and name not in _GAUGED]
+    return [(name.replace(".", " "), _text(name, facts[name])) for name in names]
+
+
+def _text(name: str, value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return show.size(int(value)) if name in _BYTES else f"{value:g}"
 
 
 def gauges(facts: Facts) -> list[tuple[str, float, str]]:
@@ -49,8 +56,11 @@ def gauges(facts: Facts) -> list[tuple[str, float, str]]:
         for name, (part, total) in used.items()
         if total
     ]
-    load = number.get("load", 0.0)
-    return [*found, ("load", min(1.0, load / cpu), f"{load:.1f} on {cpu:g} cores")] if cpu else found
+    if "cpu_percent" in number:
+        found.append(("processor", number["cpu_percent"] / 100, f"{number['cpu_percent']:.0f} %"))
+    if cpu and "load" in number:
+        found.append(("load", min(1.0, number["load"] / cpu), f"{number['load']:.1f} on {cpu:g} cores"))
+    return found
 
 
 HANDLERS = [workers_page]

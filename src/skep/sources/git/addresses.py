@@ -2,8 +2,10 @@
 
 from skep.clock import SystemClock
 from skep.config import Settings
+from skep.model.source import SourceSettings
 from skep.sources.git import url as urls
 from skep.sources.git.guard import Guard
+from skep.sources.git.selection import check_patterns
 
 
 def allows_local(settings: Settings) -> bool:
@@ -28,3 +30,10 @@ class GitAddresses:
 
     def name(self, canonical: str) -> str:
         return urls.name(canonical)
+
+    def host(self, url: str) -> str:
+        return urls.host_of(url)
+
+    def check_settings(self, settings: SourceSettings) -> None:
+        if settings.refs is not None:
+            check_patterns(settings.refs)

@@ -8,6 +8,7 @@ import msgspec
 from skep.errors import Damaged, NotFound, TooLarge
 from skep.sources.git.process import SaidTooMuch, environment, run
 from skep.sources.git.read import Entry, entry_of
+from skep.sources.git.selection import OWN
 
 _SECONDS = 30.0
 _MOST_LISTED = 32 << 20
@@ -25,7 +26,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 async def resolve(folder: Path, rev: str) -> str | None:
     """The commit a branch, tag, full ref or (shortened) id stands for."""
-    if not rev or len(rev) > 1_000 or _NO_REF.search(rev):
+    if not rev or len(rev) > 1_000 or _NO_REF.search(rev) or rev.startswith(OWN):
         return None
     names = [rev] if rev == "HEAD" or rev.startswith("refs/") else [f"refs/heads/{rev}", f"refs/tags/{rev}"]
     if _OID.fullmatch(rev):
@@ -92,6 +93,17 @@ async def changed(folder: Path, old: str, new: str, most: int) -> list[bytes] | 
         raise Damaged(f"{folder.name} cannot be read: {done.err[:400].strip()}", hint="fetch the source again")
     paths = done.out.split(b"\0")[:-1]
     return None if len(paths) > most else paths
+
+
+async def reaches(folder: Path, tip: str, commit: str) -> bool:
+    """`commit` is part of the history of `tip`; False as well when the mirror does not have it."""
+    args = ("-C", str(folder), "merge-base", "--is-ancestor", _id(commit), _id(tip))
+    return (await run(args, environment(), seconds=_SECONDS)).code == 0
+
+
+async def on_some_ref(folder: Path, commit: str) -> bool:
+    args = ("-C", str(folder), "for-each-ref", "--count=1", f"--contains={_id(commit)}", "refs/heads", "refs/tags")
+    return bool((await run(args, environment(), seconds=_SECONDS)).out)
 
 
 def _id(commit: str) -> str:

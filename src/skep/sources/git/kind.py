@@ -3,27 +3,30 @@
 import os
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import SkepError, Unavailable
+from skep.errors import NoSpace, SkepError, Unavailable
+from skep.model.credential import Key
 from skep.model.source import Failure, Held
 from skep.sources.base import Look, Moved, Report
 from skep.sources.git.addresses import allows_local
+from skep.sources.git.bringing import Policy, Upstream, fetch_environment
 from skep.sources.git.failures import failure_of
 from skep.sources.git.guard import Guard, Lookup, system_lookup
 from skep.sources.git.http import Http
+from skep.sources.git.keyring import Keyring, refused
 from skep.sources.git.lsrefs import LARGEST_ANSWER, LsRefs, announced, ca_bundle
-from skep.sources.git.mirror import Mirror, fetch_environment, folder_of
+from skep.sources.git.mirror import Mirror, folder_of
 from skep.sources.git.pktline import BadAnswer, parse_ls_remote
 from skep.sources.git.process import SaidTooMuch, TookTooLong, run
+from skep.sources.git.quota import Quota
+from skep.sources.git.selection import Selection, selection
 from skep.sources.git.url import PORTS, Parts
-
-_PATTERNS = ("HEAD", "refs/heads/*", "refs/tags/*")
 
 
 class GitKind:
@@ -32,6 +35,8 @@ class GitKind:
         self._data = data
         self._clock = clock
         self._guard = Guard(settings, clock, local=allows_local(settings), lookup=lookup)
+        self._keyring = Keyring()
+        self._quota = Quota(data / "mirrors", settings.max_mirrors)
         self._ca = ca_bundle()
         self._http: Http | None = None
         self._refs: LsRefs | None = None
@@ -39,22 +44,34 @@ class GitKind:
     async def look(self, source: Held) -> Look:
         try:
             parts = self._guard.check_url(source.url)
+            wanted = selection(source.settings.refs)
+            # what is not finished, or damaged, is fetched although nothing moved
+            seen = "" if self.heavy(source) else source.seen
+            if parts.scheme in {"http", "https"}:
+                key = self._keyring.find(source, parts)
+                found = await self._ls_refs().ask(source.url, parts, seen, wanted, [key.header] if key else [])
+                return refused(found, key, source) if isinstance(found, Failure) else found
+            return await self._look_by_process(parts, seen, wanted)
         except SkepError as error:
             return _refused(error)
-        if parts.scheme in {"http", "https"}:
-            return await self._ls_refs().ask(source.url, parts, source.seen)
-        return await self._look_by_process(parts, source.seen)
+
+    def heavy(self, source: Held) -> bool:
+        return bool(Mirror(self.folder(source)).todo)
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         mirror = Mirror(self.folder(source))
-        settings = self._settings
         try:
-            parts = self._guard.check_url(source.url)
-            url, env = await self._way(parts, self._ls_refs().spelling(source.url))
-            await mirror.create(source.url, moved.versions)
-            return await mirror.fetch(
-                url, moved.versions, env, report, largest=settings.max_repository, seconds=settings.fetch_timeout
-            )
+            url = self._ls_refs().spelling(source.url)
+            parts = self._guard.check_url(url)
+            key = self._keyring.find(source, parts)
+            url, env = await self._way(parts, url, key)
+            async with self._quota.room(mirror.folder) as room:
+                await mirror.create(source.url, moved.versions)
+                upstream = Upstream(source.url, url, env, moved.versions)
+                found = await mirror.fetch(upstream, self._policy(source, room), report, self._clock.now())
+            if isinstance(found, Failure) and found.kind == "too_big" and room < self._settings.max_repository:
+                return Failure("disk", f"{source.url} does not fit into `max_mirrors`")
+            return refused(found, key, source) if isinstance(found, Failure) else found
         except SkepError as error:
             return _refused(error)
         except (TookTooLong, SaidTooMuch) as error:
@@ -79,7 +96,11 @@ class GitKind:
         return await Mirror(self.folder(source)).check(self._settings.fetch_timeout)
 
     async def remove(self, source: Held) -> None:
-        await Mirror(self.folder(source)).remove()
+        async with self._quota.room(self.folder(source), need=False):
+            await Mirror(self.folder(source)).remove()
+
+    def unlock(self, keys: Sequence[Key]) -> None:
+        self._keyring.fill(keys)
 
     async def close(self) -> None:
         if self._http is not None:
@@ -87,6 +108,18 @@ class GitKind:
 
     def folder(self, source: Held) -> Path:
         return folder_of(self._data, source.source)
+
+    def _policy(self, source: Held, room: int) -> Policy:
+        settings = self._settings
+        return Policy(
+            selection(source.settings.refs),
+            source.settings.force_push or settings.force_push,
+            source.accepted,
+            keep=settings.keep_tips,
+            largest=min(settings.max_repository, room),
+            huge=settings.huge_over,
+            seconds=settings.fetch_timeout,
+        )
 
     def _ls_refs(self) -> LsRefs:
         if self._refs is None:
@@ -99,26 +132,26 @@ class GitKind:
             self._refs = LsRefs(self._http, self._guard, self._clock)
         return self._refs
 
-    async def _look_by_process(self, parts: Parts, seen: str) -> Look:
+    async def _look_by_process(self, parts: Parts, seen: str, wanted: Selection) -> Look:
         try:
             url, env = await self._way(parts, str(parts))
-            args = ("ls-remote", "--symref", "--", url, *_PATTERNS)
+            args = ("ls-remote", "--symref", "--", url, "HEAD", *wanted.patterns)
             done = await run(args, env, seconds=self._settings.look_timeout, largest=LARGEST_ANSWER)
             if done.code:
                 return failure_of(done, str(parts))
-            return announced("ls", parse_ls_remote(done.out).versions(), seen)
-        except SkepError as error:
-            return _refused(error)
+            return announced("ls", parse_ls_remote(done.out).versions(wanted.of), seen, wanted)
         except (OSError, TookTooLong, SaidTooMuch, BadAnswer) as error:
             return Failure("network", f"{parts}: {error}")
 
-    async def _way(self, parts: Parts, url: str) -> tuple[str, dict[str, str]]:
+    async def _way(self, parts: Parts, url: str, key: Key | None = None) -> tuple[str, dict[str, str]]:
         """The URL to give to git and its environment, which together lead only to addresses that were checked."""
         if parts.scheme == "file":
             return url, fetch_environment("file", (), {"GIT_CONFIG_GLOBAL": str(self._trusting_config())})
         if parts.scheme in {"http", "https"}:
             pins = await self._ls_refs().pins(parts)
             config = [("http.curloptResolve", pin) for pin in pins]
+            if key is not None:  # by environment, which other users cannot read, and for this host only
+                config.append((f"http.{parts.scheme}://{parts.authority}/.extraHeader", key.header))
             return url, fetch_environment(parts.scheme, (*config, ("http.sslCAInfo", self._ca)), {})
         address = (await self._guard.resolve(parts.host, parts.port))[0]
         if parts.scheme == "git":
@@ -156,4 +189,6 @@ class GitKind:
 
 def _refused(error: SkepError) -> Failure:
     words = f"{error.message}; {error.hint}" if error.hint else error.message
+    if isinstance(error, NoSpace):
+        return Failure("disk", words)
     return Failure("internal" if isinstance(error, Unavailable) else "blocked", words)

@@ -2,17 +2,19 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import certifi
 
 from skep.clock import Clock
-from skep.errors import NotAllowed
+from skep.errors import BadUrl, NotAllowed
 from skep.model.source import Failure
 from skep.sources.base import Look, Moved, Same
 from skep.sources.git import pktline
 from skep.sources.git.guard import Guard
 from skep.sources.git.http import Http, NetworkError, Reply
+from skep.sources.git.selection import Selection
 from skep.sources.git.url import Parts, parse
 
 LARGEST_ANSWER = 256 << 20
@@ -22,6 +24,7 @@ _GET_MEDIA = "application/x-git-upload-pack-advertisement"
 #: a server that does not know v2 may learn it
 _FORGET_V0 = 86_400.0
 _LONGEST_PAUSE = 21_600.0
+_MOST_HOPS = 4
 #: answers to a POST after which it is worth asking in the old way
 _UNDECIDED = {200, 301, 302, 307, 308, 400, 404, 405, 411, 415, 501}
 
@@ -38,23 +41,27 @@ class LsRefs:
         self._clock = clock
         #: host -> until when to ask it in the old way
         self._old: dict[str, float] = {}
-        #: URL -> the spelling of it that the server wants (with or without `.git`)
+        #: URL -> where its server wants to be asked (with or without `.git`, under its new name)
         self._spelling: dict[str, str] = {}
 
     def spelling(self, url: str) -> str:
         return self._spelling.get(url, url)
 
-    async def ask(self, url: str, parts: Parts, seen: str) -> Look:
-        """`parts` are those of `url`."""
+    async def ask(self, url: str, parts: Parts, seen: str, wanted: Selection, auth: Sequence[str] = ()) -> Look:
+        """`parts` are those of `url`; `auth` are headers for this host only."""
         if url in self._spelling:
-            parts = parse(self._spelling[url])
+            parts = self._guard.check_url(self._spelling[url])
         try:
-            pins = await self.pins(parts)
-            answer = await self._ask(parts, pins, seen)
-            if isinstance(answer, str):
-                self._spelling[url] = answer
-                answer = await self._ask(parse(answer), pins, seen)
-            return Failure("gone", f"{url} is redirected in circles") if isinstance(answer, str) else answer
+            for _ in range(_MOST_HOPS):
+                answer = await self._ask(parts, await self.pins(parts), seen, wanted, auth)
+                if not isinstance(answer, Parts):
+                    if isinstance(answer, Failure):
+                        self._spelling.pop(url, None)
+                    return answer
+                parts = self._guard.check_url(str(answer))
+                self._spelling[url] = str(parts)
+            del self._spelling[url]
+            return Failure("gone", f"{url} is redirected in circles")
         except NotAllowed as error:
             return Failure("blocked", f"{error.message}; {error.hint}".rstrip("; "))
         except (OSError, TimeoutError):
@@ -71,29 +78,34 @@ class LsRefs:
             return []
         return [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
 
-    async def _ask(self, parts: Parts, pins: list[str], seen: str) -> Look | str:
-        """The look, or another spelling of the URL that the server wants."""
+    async def _ask(
+        self, parts: Parts, pins: list[str], seen: str, wanted: Selection, auth: Sequence[str]
+    ) -> Look | Parts:
+        """The look, or the place nearby where the server wants to be asked."""
         base, host = str(parts).rstrip("/"), parts.authority
         if self._old.get(host, 0.0) < self._clock.now():
-            reply = await self._http.ask(f"{base}/git-upload-pack", _V2, pktline.LS_REFS, pins)
+            reply = await self._http.ask(f"{base}/git-upload-pack", (*_V2, *auth), wanted.request, pins)
             if reply.status == 200 and reply.content_type == _POST_MEDIA and pktline.complete(reply.body):
+                if not wanted.exact:
+                    return announced("v2", pktline.parse_v2(reply.body).versions(wanted.of), seen, wanted)
                 now = fingerprint("v2", reply.body)
-                return Same() if now == seen else Moved(now, pktline.parse_v2(reply.body).versions())
+                return Same() if now == seen else Moved(now, pktline.parse_v2(reply.body).versions(wanted.of))
             if reply.status not in _UNDECIDED:
                 return _failure(base, reply)
-        reply = await self._http.ask(f"{base}/info/refs?service=git-upload-pack", ("Accept: */*",), None, pins)
+        place = f"{base}/info/refs?service=git-upload-pack"
+        reply = await self._http.ask(place, ("Accept: */*", *auth), None, pins)
         if reply.status == 200 and reply.content_type == _GET_MEDIA:
-            versions = pktline.parse_v0(reply.body).versions()
+            versions = pktline.parse_v0(reply.body).versions(wanted.of)
             if all(len(oid) == 40 for name, oid in versions.items() if name != "HEAD"):
                 # (a repository with long ids is asked in the old way, whatever its host knows)
                 self._old[host] = self._clock.now() + _FORGET_V0
-            return announced("v0", versions, seen)
-        return _other_spelling(base, reply.redirect) or _failure(base, reply)
+            return announced("v0", versions, seen, wanted)
+        return nearby(parts, reply.redirect) or _failure(base, reply)
 
 
-def announced(how: str, versions: dict[str, str], seen: str) -> Look:
+def announced(how: str, versions: dict[str, str], seen: str, wanted: Selection) -> Look:
     """Where the bytes hold more than we follow, the refs we follow are compared."""
-    now = fingerprint(how, repr(sorted(versions.items())).encode())
+    now = fingerprint(how, repr((wanted.patterns, sorted(versions.items()))).encode())
     return Same() if now == seen else Moved(now, versions)
 
 
@@ -101,11 +113,17 @@ def fingerprint(how: str, data: bytes) -> str:
     return f"{how}:{hashlib.blake2b(data, digest_size=20).hexdigest()}"
 
 
-def _other_spelling(base: str, redirect: str) -> str:
-    """Some forges redirect from `x` to `x.git` or back; that, at the same host, is the same repository."""
-    target, _, _ = redirect.partition("/info/refs?")
-    same = {base + ".git", base.removesuffix(".git")} - {base}
-    return target if target in same else ""
+def nearby(parts: Parts, redirect: str) -> Parts | None:
+    """Where a redirect leads to, if that may be followed: another path (a renamed repository, `x` for `x.git`) at the
+    same place, or from http to https of the same host."""
+    target, found, _ = redirect.partition("/info/refs?")
+    try:
+        there = parse(target)
+    except BadUrl:
+        return None
+    same = (there.scheme, there.port) == (parts.scheme, parts.port)
+    safer = (parts.scheme, there.scheme) == ("http", "https") and (parts.port, there.port) == (80, 443)
+    return there if found and there.host == parts.host and (same or safer) and there != parts else None
 
 
 def _failure(url: str, reply: Reply) -> Failure:

@@ -6,66 +6,24 @@ worker still holds it.
 """
 
 import asyncio
-import fcntl
-import os
-import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from skep.errors import Busy
-from skep.model.source import Failure, Progress
+from skep.model.source import Failure
 from skep.sources.base import Report
-from skep.sources.git import refs
-from skep.sources.git.failures import failure_of, is_ref_conflict
-from skep.sources.git.pktline import choose_head, to_bytes
-from skep.sources.git.process import Result, TookTooLong, environment, run
+from skep.sources.git import keeping, refs, upkeep
+from skep.sources.git.bringing import Policy, Upstream, bring
+from skep.sources.git.failures import failure_of
+from skep.sources.git.locked import Locked, locked
+from skep.sources.git.losses import emptied
+from skep.sources.git.pktline import choose_head
+from skep.sources.git.process import environment, run
 
-_FETCH = (
-    *("fetch", "--progress", "--atomic", "--no-tags", "--no-auto-maintenance", "--no-write-fetch-head"),
-    "--no-recurse-submodules",
-)
-_REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-_MANY_PACKS = 20
-#: fewer refs than these may all go at once without a person being asked, while some are left
-_FEW_GONE = 10
-_PATIENCE = 10.0
 _QUICK = 600.0
-#: mistakes of old tools that sit in real histories and harm nobody
-_OLD_SINS = (
-    *(
-        "zeroPaddedFilemode",
-        "badTimezone",
-        "badDate",
-        "badDateOverflow",
-        "badEmail",
-        "badName",
-        "badTagName",
-        "nullSha1",
-    ),
-    *(
-        "missingSpaceBeforeDate",
-        "missingSpaceBeforeEmail",
-        "missingNameBeforeEmail",
-        "missingEmail",
-        "missingTaggerEntry",
-    ),
-    "multipleAuthors",
-)
-_FETCH_CONFIG = (
-    ("fetch.fsckObjects", "true"),
-    *((f"fetch.fsck.{sin}", "ignore") for sin in _OLD_SINS),
-    ("fetch.unpackLimit", "1"),
-    ("core.fsync", "objects"),
-    ("http.followRedirects", "false"),
-    ("http.lowSpeedLimit", "1000"),
-    ("http.lowSpeedTime", "30"),
-)
-#: refs are flushed once, when they are packed, and not one by one
-_PACK_CONFIG = (("core.fsync", "all"),)
-_PROGRESS = re.compile(r"(Receiving objects|Resolving deltas): +(\d+)%")
+#: what is still to be done for a mirror that can be read already
+Todo = Literal["", "deepen", "repair"]
 
 
 def folder_of(data: Path, source: str) -> Path:
@@ -76,6 +34,13 @@ def folder_of(data: Path, source: str) -> Path:
 class Mirror:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @property
+    def todo(self) -> Todo:
+        try:
+            return "deepen" if (self.folder / "todo").read_bytes() == b"deepen" else "repair"
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
 
     async def create(self, url: str, versions: Mapping[str, str]) -> None:
         """An empty mirror with the URL inside, so that a lost catalogue can be refilled."""
@@ -90,38 +55,35 @@ class Mirror:
         done = await run(args, environment(), seconds=_QUICK)
         if done.code:
             raise OSError(done.err.strip())
+        if not long_ids:
+            (new / "config").unlink()  # it says nothing that git does not find out by itself
         (new / "url").write_text(url + "\n", encoding="utf-8", errors="surrogateescape")
         new.rename(self.folder)
         refs.flush_folders(*self.folder.parents[:3])
 
-    async def fetch(
-        self,
-        url: str,
-        announced: Mapping[str, str],
-        env: Mapping[str, str],
-        report: Report,
-        *,
-        largest: int,
-        seconds: float,
-    ) -> dict[str, str] | Failure:
-        """Bring branches, tags and HEAD to what upstream has; never below what `announced` still has."""
-        async with self._locked() as lock:
+    async def fetch(self, upstream: Upstream, policy: Policy, report: Report, now: float) -> dict[str, str] | Failure:
+        """Bring refs and HEAD to what upstream has; never below what it announced."""
+        async with locked(self.folder) as here:
             await asyncio.to_thread(refs.sweep, self.folder)
+            await keeping.keep(here, now, policy.keep)
             before = await self.versions()
-            if failure := emptied(before, announced, url):
+            held = policy.wanted.of(before)
+            if failure := emptied(held, upstream.announced, upstream.name, policy.accepted):
                 return failure
-            gone = [name for name in before if name not in announced and name != "HEAD"]
-            if any(before.get(name) != oid for name, oid in announced.items() if name != "HEAD"):
-                hear = _progress("fetch" if before else "clone", report)
-                args = ["-C", str(self.folder), *_FETCH, "--", url, *_REFSPECS]
-                done = await run(args, env, seconds=seconds, file_limit=largest, hear=hear, keep=(lock,))
-                if is_ref_conflict(done):
-                    await self._delete(gone, lock)
-                    args.remove("--atomic")
-                    done = await run(args, env, seconds=seconds, file_limit=largest, hear=hear, keep=(lock,))
-                if done.code:
-                    return await self._broken_off(done, url, largest)
-            return await self._settle(gone, announced.get("HEAD", ""), url, lock)
+            if self.todo == "repair":
+                return await self._make_again(upstream, policy, report, now)
+            gone = [name for name in before if name not in upstream.announced and name != "HEAD"]
+            moved = [name for name, oid in upstream.announced.items() if name != "HEAD" and before.get(name) != oid]
+            if policy.force_push != "follow" and (tips := {n: held[n] for n in (*gone, *moved) if n in held}):
+                keeping.note(self.folder, tips)
+            if moved or self.todo:
+                failure = await bring(here, upstream, policy, gone, report, first=not before)
+                if failure is not None:
+                    return await self._suspect(failure, policy, here) if before else failure
+            self._mark("deepen" if (self.folder / "shallow").exists() else "")
+            await here.delete(gone)
+            await keeping.keep(here, now, policy.keep)
+            return await self._settle(here, upstream, first=not before)
 
     async def versions(self) -> dict[str, str]:
         return await asyncio.to_thread(refs.read, self.folder)
@@ -129,101 +91,74 @@ class Mirror:
     async def mend(self) -> Failure | None:
         """Sweep up after a killed process; wait for one that still lives."""
         shutil.rmtree(self.folder.with_suffix(".new"), ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self._again.folder, ignore_errors=True)
         if not self.folder.exists():
             return None
-        async with self._locked():
+        async with locked(self.folder):
             await asyncio.to_thread(refs.sweep, self.folder)
         return None
 
     async def check(self, seconds: float) -> Failure | None:
-        args = ["-C", str(self.folder), "fsck", "--full", "--no-dangling", "--no-progress"]
-        try:
-            done = await run(args, environment(), seconds=seconds)
-        except TookTooLong:
-            return Failure("internal", f"the mirror could not be checked within {seconds:g} s")
-        if done.code == 0:
-            return None
-        said = (done.out.decode("utf-8", "backslashreplace") + done.err).strip().splitlines()
-        return Failure("corrupt", f"the mirror is damaged: {'; '.join(said[:3]) or f'git fsck ended with {done.code}'}")
+        """Damage is looked at twice before it is believed: a repack may have taken away what was being read."""
+        failure = await upkeep.check(self.folder, seconds) if self.folder.exists() else None
+        if failure is not None and failure.kind == "corrupt":
+            async with locked(self.folder) as here:
+                failure = await upkeep.check(self.folder, seconds, (here.lock,))
+                if failure is not None and failure.kind == "corrupt":
+                    self._mark("repair")
+        return failure
 
     async def remove(self) -> None:
         if not self.folder.exists():
             return
-        async with self._locked():
+        async with locked(self.folder):
             aside = self.folder.with_suffix(".removed")
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
             self.folder.rename(aside)
         await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
 
-    async def _settle(self, gone: Iterable[str], head: str, url: str, lock: int) -> dict[str, str] | Failure:
-        """Drop what upstream dropped, follow its HEAD, and put it all on disk."""
-        await self._delete(gone, lock)
-        done = await self._git("pack-refs", "--all", lock=lock)
+    @property
+    def _again(self) -> "Mirror":
+        return Mirror(self.folder.with_name(f"{self.folder.stem}.again.git"))
+
+    async def _make_again(
+        self, upstream: Upstream, policy: Policy, report: Report, now: float
+    ) -> dict[str, str] | Failure:
+        """A damaged mirror is made anew beside itself, takes over the old tips that can be read, and is replaced."""
+        again = self._again
+        await again.remove()
+        await again.create((self.folder / "url").read_text(encoding="utf-8").strip(), upstream.announced)
+        versions = await again.fetch(upstream, policy, report, now)
+        if not isinstance(versions, Failure):
+            await keeping.take_over(again.folder, self.folder)
+            aside = self.folder.with_suffix(".removed")
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+            self.folder.rename(aside)
+            again.folder.rename(self.folder)
+            refs.flush_folders(self.folder.parent)
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        return versions
+
+    async def _settle(self, here: Locked, upstream: Upstream, *, first: bool) -> dict[str, str] | Failure:
+        """Follow upstream's HEAD, tidy up, and put it all on disk."""
+        done = await here.git("pack-refs", "--all")
         if done.code:
-            return failure_of(done, url)
-        now = await self.versions()
-        if head := choose_head(now, head):
+            return failure_of(done, upstream.name)
+        if head := choose_head(await self.versions(), upstream.announced.get("HEAD", "")):
             refs.set_head(self.folder, head)
-        if len(list((self.folder / "objects/pack").glob("*.pack"))) > _MANY_PACKS:
-            await self._git("repack", "-d", "-q", "--geometric=2", lock=lock)
+        await upkeep.tidy(here, first=first)
         refs.flush_folders(self.folder, self.folder / "objects/pack")
         return await self.versions()
 
-    async def _broken_off(self, done: Result, url: str, largest: int) -> Failure:
-        """A child that met its file limit dies without a word: the size of what it left tells."""
-        packs = (self.folder / "objects/pack").glob("tmp_pack_*")
-        too_big = any(pack.stat().st_size >= largest for pack in packs)
-        await asyncio.to_thread(refs.sweep, self.folder)
-        return Failure("too_big", f"{url} is larger than `max_repository`") if too_big else failure_of(done, url)
+    async def _suspect(self, failure: Failure, policy: Policy, here: Locked) -> Failure:
+        """Git finds something unsound: is it the upstream, or what we have?"""
+        if failure.kind == "corrupt" and await upkeep.check(self.folder, policy.seconds, (here.lock,)):
+            self._mark("repair")
+        return failure
 
-    async def _delete(self, names: Iterable[str], lock: int) -> None:
-        lines = b"".join(b"delete %s\0\0" % to_bytes(name) for name in names)
-        if lines:
-            await self._git("update-ref", "--stdin", "-z", lock=lock, input=lines)
-
-    async def _git(self, *args: str, lock: int, input: bytes = b"") -> Result:
-        args = ("-C", str(self.folder), *args)
-        return await run(args, environment(_PACK_CONFIG), seconds=_QUICK, input=input, keep=(lock,))
-
-    @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[int]:
-        lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            for _ in range(int(_PATIENCE / 0.05)):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    await asyncio.sleep(0.05)
-            else:
-                raise Busy(f"another git process is at work in {self.folder.name}", hint="it will be tried again")
-            yield lock
-        finally:
-            os.close(lock)
-
-
-def fetch_environment(protocols: str, config: Iterable[tuple[str, str]], extra: Mapping[str, str]) -> dict[str, str]:
-    return environment((*_FETCH_CONFIG, *config), protocols=protocols, extra=extra)
-
-
-def emptied(before: Mapping[str, str], announced: Mapping[str, str], url: str) -> Failure | None:
-    """An upstream that lost (nearly) everything is more often broken than meant."""
-    held = [name for name in before if name != "HEAD"]
-    gone = sum(name not in announced for name in held)
-    if not held or (gone < len(held) and (gone * 2 <= len(held) or gone < _FEW_GONE)):
-        return None
-    return Failure(
-        "emptied",
-        f"{url} lost {gone} of {len(held)} branches and tags; the mirror keeps them. "
-        "If that is meant, remove the source and add it again",
-    )
-
-
-def _progress(stage: Literal["clone", "fetch"], report: Report) -> Callable[[str], None]:
-    def hear(line: str) -> None:
-        if found := _PROGRESS.match(line):
-            percent = int(found[2])
-            done = percent * 8 // 10 if found[1].startswith("Rec") else 80 + percent // 5
-            report(Progress(stage, done, 100))
-
-    return hear
+    def _mark(self, todo: Todo) -> None:
+        path = self.folder / "todo"
+        if todo:
+            path.write_text(todo)
+        else:
+            path.unlink(missing_ok=True)

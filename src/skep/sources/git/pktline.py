@@ -5,19 +5,11 @@ backslash in a ref name.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 MOST_REFS = 2_000_000
-#: one exchange of protocol v2: which branches and tags are there, and where does HEAD point to
-LS_REFS = b"".join(
-    (
-        b"0014command=ls-refs\n0015agent=skep/mirror0001000csymrefs\n",
-        b"0014ref-prefix HEAD\n001bref-prefix refs/heads/\n001aref-prefix refs/tags/\n",
-        b"0000",
-    )
-)
 _OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
@@ -36,9 +28,9 @@ class Refs(msgspec.Struct):
     #: the commit HEAD stands at
     head_oid: str = ""
 
-    def versions(self) -> dict[str, str]:
-        """entry -> version: branches, tags, and `HEAD` -> a branch that exists."""
-        versions = {name: oid for name, oid in self.oids.items() if name.startswith(("refs/heads/", "refs/tags/"))}
+    def versions(self, wanted: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
+        """entry -> version: the refs wanted, and `HEAD` -> a branch that exists."""
+        versions = wanted(self.oids)
         head = choose_head(versions, self.head, self.head_oid)
         return {**versions, "HEAD": head} if head else versions
 
@@ -61,6 +53,10 @@ def to_text(name: bytes) -> str:
 def to_bytes(name: str) -> bytes:
     parts = _ESCAPED.split(name)
     return b"".join(bytes([int(part, 16)]) if n % 2 else part.encode() for n, part in enumerate(parts))
+
+
+def packet(payload: bytes) -> bytes:
+    return b"%04x" % (len(payload) + 4) + payload
 
 
 def packets(data: bytes) -> Iterator[bytes | None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import resource
 import signal
 import sys
@@ -24,6 +25,7 @@ _CONFIG: tuple[tuple[str, str], ...] = (
     ("protocol.version", "2"),
 )
 _LONGEST_ERR = 65_536
+_PROGRESS_END = re.compile(r"\r(?=.)", re.DOTALL)
 
 
 class Result(NamedTuple):
@@ -153,10 +155,12 @@ async def _collect(stream: asyncio.StreamReader, largest: int) -> bytes:
 
 
 async def _listen(stream: asyncio.StreamReader, hear: Callable[[str], None] | None) -> str:
-    """Lines end with a carriage return while git draws its progress; those are heard but not kept."""
+    """Lines end with a carriage return while git draws its progress; those are heard but not kept. (ssh ends its own
+    with both, and what ends with the first may be half of that.)"""
     kept, rest = "", ""
     while chunk := await stream.read(1 << 16):
-        *lines, rest = (rest + chunk.decode("utf-8", "replace")).replace("\r", "\r\n").split("\n")
+        text = (rest + chunk.decode("utf-8", "replace")).replace("\r\n", "\n")
+        *lines, rest = _PROGRESS_END.sub("\r\n", text).split("\n")
         for line in lines:
             if hear is not None:
                 hear(line.strip())

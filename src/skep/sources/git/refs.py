@@ -7,26 +7,33 @@ from contextlib import suppress
 from pathlib import Path
 
 from skep.sources.git.pktline import choose_head, to_bytes, to_text
+from skep.sources.git.selection import OWN
 
 _HEX = set(b"0123456789abcdef")
 
 
 def read(folder: Path) -> dict[str, str]:
     """entry -> version; `HEAD` -> the default branch while there is one. Empty when there is no mirror."""
+    oids = {name: oid for name, oid in read_all(folder).items() if not name.startswith(OWN)}
+    named = _content(os.fsencode(folder / "HEAD")).removeprefix(b"ref: ")
+    head = choose_head(oids, to_text(named)) if oids else ""
+    return {**oids, "HEAD": head} if head else oids
+
+
+def read_all(folder: Path) -> dict[str, str]:
+    """Ours too."""
     oids: dict[str, str] = {}
     with suppress(FileNotFoundError):
         for line in (folder / "packed-refs").read_bytes().splitlines():
             oid, _, name = line.partition(b" ")
-            if _is_oid(oid) and name.startswith((b"refs/heads/", b"refs/tags/")):
+            if _is_oid(oid):
                 oids[to_text(name)] = oid.decode()
     root = os.fsencode(folder)
     for path in _files(folder / "refs"):
         content = _content(path)
         if _is_oid(content) and not path.endswith(b".lock"):
             oids[to_text(path[len(root) + 1 :])] = content.decode()
-    named = _content(root + b"/HEAD").removeprefix(b"ref: ")
-    head = choose_head(oids, to_text(named)) if oids else ""
-    return {**oids, "HEAD": head} if head else oids
+    return oids
 
 
 def set_head(folder: Path, name: str) -> None:
@@ -43,7 +50,7 @@ def set_head(folder: Path, name: str) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what a killed git leaves behind. Only under the mirror's lock: then nobody owns these files."""
-    for place in (folder, folder / "objects/info", folder / "objects/info/commit-graphs"):
+    for place in (folder, folder / "objects/info"):
         for lock in place.glob("*.lock"):
             lock.unlink(missing_ok=True)
     # git writes it beside its lock and refuses to begin while it is there
@@ -54,7 +61,7 @@ def sweep(folder: Path) -> None:
             os.unlink(path)  # noqa: PTH108 - names are bytes
     packs = folder / "objects/pack"
     for pattern in ("tmp_*", ".tmp-*", "*.keep", "*.lock"):
-        for rest in packs.glob(pattern):
+        for rest in (*packs.glob(pattern), *(folder / "objects/info/commit-graphs").glob(pattern)):
             rest.unlink(missing_ok=True)
     for rest in (folder / "objects").glob("tmp_objdir-*"):
         shutil.rmtree(rest, ignore_errors=True)

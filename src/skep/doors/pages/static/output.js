@@ -29,8 +29,5 @@ function show(event) {
 
 const stream = new EventSource(box.dataset.follow);
 stream.onmessage = show;
-stream.addEventListener("ended", () => {
-  stream.close();
-  location.reload();
-});
+stream.addEventListener("ended", () => stream.close());
 box.scrollTop = box.scrollHeight;

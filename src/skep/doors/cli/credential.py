@@ -1,0 +1,64 @@
+"""`skep credential …`: secrets for upstreams and webhooks. They are read, never shown, and never part of a command."""
+
+import sys
+import time
+from argparse import Namespace
+from getpass import getpass
+
+from skep.client import Client
+from skep.doors.cli import exits
+from skep.doors.cli.admin import print_json
+from skep.doors.cli.terminal import ago, clean, table, width
+
+
+def put(args: Namespace) -> int:
+    secret = getpass("secret: ") if sys.stdin.isatty() else sys.stdin.readline().strip()
+    with Client() as client:
+        info = client.credentials.put(
+            args.name,
+            args.host,
+            secret,
+            source=args.source,
+            use="hook" if args.hook else "fetch",
+            user=args.user,
+            public=args.public,
+        )
+    if args.json:
+        print_json(info)
+    else:
+        print(clean(f"{info.name} is set for {info.host}"))
+    return exits.OK
+
+
+def listing(args: Namespace) -> int:
+    with Client() as client:
+        found = client.credentials.list()
+    if args.json:
+        for one in found:
+            print_json(one)
+        return exits.OK
+    now = time.time()
+    rows = [
+        (
+            one.name,
+            one.host,
+            one.source,
+            one.use,
+            ago(one.updated_at, now) if one.stored else "skep.toml",
+            _note(one.refused, one.problem),
+        )
+        for one in found
+    ]
+    print(table(("NAME", "HOST", "SOURCE", "USE", "SET", "NOTE"), rows, width(sys.stdout)))
+    return exits.OK
+
+
+def _note(refused: int, problem: str) -> str:
+    return problem or (f"not accepted for {refused} source{'s' if refused > 1 else ''}" if refused else "")
+
+
+def remove(args: Namespace) -> int:
+    with Client() as client:
+        client.credentials.remove(args.name)
+    print(f"removed {clean(args.name)}")
+    return exits.OK

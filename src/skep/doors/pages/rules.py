@@ -1,0 +1,32 @@
+"""The list of rules: what each waits for and what it fired last; switched on and off here."""
+
+from litestar import Response, get, post
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from skep.doors.http.given import Asked, Asker, PageToken, TheCore
+from skep.doors.pages.render import page as render
+from skep.model.rule import RuleEdit
+
+_PER_PAGE = 50
+
+
+@get("/rules", include_in_schema=False)
+async def rules_page(request: Asked, core: TheCore, caller: Asker, page: PageToken = "") -> Response[bytes]:
+    found = await core.rules.list(caller, page=page, limit=_PER_PAGE)
+    return render(request, "rules.html", found=found, page=page)
+
+
+@post("/rules/{name:str}/enable", include_in_schema=False)
+async def enable_form(core: TheCore, caller: Asker, name: FromPath[str]) -> Redirect:
+    await core.rules.update(caller, name, RuleEdit(enabled=True))
+    return Redirect("/rules", status_code=303)
+
+
+@post("/rules/{name:str}/disable", include_in_schema=False)
+async def disable_form(core: TheCore, caller: Asker, name: FromPath[str]) -> Redirect:
+    await core.rules.update(caller, name, RuleEdit(enabled=False))
+    return Redirect("/rules", status_code=303)
+
+
+HANDLERS = [rules_page, enable_form, disable_form]

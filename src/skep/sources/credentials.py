@@ -1,0 +1,195 @@
+"""Secrets for upstreams and from webhooks. Those of skep.toml are read where it says; those of the API are files that
+only this user may read. None is ever shown again."""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.errors import BadInput, Conflict, Damaged, NotFound, SkepError
+from skep.model.caller import SYSTEM, Caller
+from skep.model.credential import CredentialInfo, CredentialSpec, Key, Use
+from skep.sources.service import Sources
+
+log = logging.getLogger(__name__)
+
+#: rung when one was set or removed
+CREDENTIALS = "credentials"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HOST = re.compile(r"[a-z0-9_.-]+(:[0-9]{1,5})?|\[[0-9a-f:.]+\](:[0-9]{1,5})?")
+_USER = re.compile(r"[!-9;-~]{1,200}")
+_SECRET = re.compile(r"[!-~]{1,4096}")
+#: a command is asked again after so long
+_KEEP_SECONDS = 600.0
+_COMMAND_SECONDS = 30.0
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    spec: CredentialSpec
+    token: str
+    updated_at: float
+
+
+class Credentials:
+    def __init__(
+        self, db: Database, clock: Clock, data: Path, sources: Sources, specs: Sequence[CredentialSpec] = ()
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._folder = data / "credentials"
+        self._sources = sources
+        self._specs = {spec.name: spec for spec in specs}
+        self._stored: dict[str, _Stored] = {}
+        #: name -> until when the answer of its command is good
+        self._said: dict[str, tuple[float, str]] = {}
+        #: name -> what was logged of it
+        self._troubles: dict[str, str] = {}
+
+    async def start(self) -> None:
+        for spec in self._specs.values():
+            _check(spec)
+            if [spec.token_file != "", spec.token_env != "", spec.command != ()].count(True) != 1:
+                raise BadInput(f"credential {spec.name!r}: give one of token_file, token_env and command")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in self._folder.glob("*.json"):
+            try:
+                one = msgspec.json.decode(path.read_bytes(), type=_Stored)
+            except msgspec.DecodeError:
+                raise Damaged(f"{path} cannot be read", hint="remove it, and set the credential again") from None
+            self._stored[one.spec.name] = one
+
+    async def put(self, caller: Caller, spec: CredentialSpec, token: str) -> CredentialInfo:
+        """Make it, or give it another secret: workers use it at once."""
+        caller.need("admin")
+        _check(spec)
+        if not _SECRET.fullmatch(token):
+            raise BadInput("a secret has 1 to 4096 printable ASCII characters, and no blanks")
+        if spec.name in self._specs:
+            raise Conflict(f"{spec.name!r} stands in skep.toml", hint="change it there, or choose another name")
+        source = (await self._sources.show(caller, spec.source)).id if spec.source else ""
+        stored = _Stored(msgspec.structs.replace(spec, source=source), token, self._clock.now())
+        await asyncio.to_thread(self._write, spec.name, msgspec.json.encode(stored))
+        self._stored[spec.name] = stored
+        await self._changed(caller, "credential.put", spec.name)
+        return next(info for info in await self.list(caller) if info.name == spec.name)
+
+    async def remove(self, caller: Caller, name: str) -> None:
+        caller.need("admin")
+        if name not in self._stored:
+            raise NotFound(f"no credential {name!r} was set here", hint="those of skep.toml are removed there")
+        del self._stored[name]
+        (self._folder / f"{name}.json").unlink(missing_ok=True)
+        await self._changed(caller, "credential.remove", name)
+
+    async def keys(self) -> tuple[Key, ...]:
+        """What workers show to upstreams."""
+        return tuple(await self._with_secrets("fetch"))
+
+    async def hooks(self) -> list[Key]:
+        """What senders of webhooks have to prove that they know."""
+        return await self._with_secrets("hook")
+
+    async def _with_secrets(self, use: Use) -> list[Key]:
+        found = []
+        for spec in [spec for spec in self._all() if spec.use == use]:
+            try:
+                source = (await self._sources.show(SYSTEM, spec.source)).id if spec.source else ""
+                token = await self._secret(spec)
+            except SkepError as error:
+                if self._troubles.get(spec.name) != error.message:
+                    log.warning("a credential cannot be used", extra={"credential": spec.name, "reason": error.message})
+                self._troubles[spec.name] = error.message
+                continue
+            self._troubles.pop(spec.name, None)
+            found.append(Key(spec.name, spec.host, source, spec.user, token, spec.public))
+        return found
+
+    def _all(self) -> list[CredentialSpec]:
+        return [*self._specs.values(), *(stored.spec for stored in self._stored.values())]
+
+    async def _secret(self, spec: CredentialSpec) -> str:
+        if spec.name in self._stored:
+            return self._stored[spec.name].token
+        if spec.command:
+            text = await self._ask(spec)
+        elif spec.token_env:
+            text = os.environ.get(spec.token_env, "")
+        else:
+            try:
+                text = await asyncio.to_thread(Path(spec.token_file).read_text, encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                raise NotFound(f"{spec.token_file} cannot be read") from None
+        if not _SECRET.fullmatch(text.strip()):
+            raise NotFound(f"{spec.token_env or spec.token_file or spec.command[0]} gives no secret")
+        return text.strip()
+
+    async def _ask(self, spec: CredentialSpec) -> str:
+        until, text = self._said.get(spec.name, (0.0, ""))
+        if until > self._clock.now():
+            return text
+        null, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+        try:
+            child = await asyncio.create_subprocess_exec(*spec.command, stdin=null, stdout=pipe, stderr=null)
+        except OSError:
+            raise NotFound(f"{spec.command[0]} cannot be run") from None
+        try:
+            out, _ = await asyncio.wait_for(child.communicate(), _COMMAND_SECONDS)
+        except TimeoutError:
+            raise NotFound(f"{spec.command[0]} took longer than {_COMMAND_SECONDS:g} s") from None
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+        text = out.decode("ascii", "replace") if child.returncode == 0 else ""
+        self._said[spec.name] = (self._clock.now() + _KEEP_SECONDS, text)
+        return text
+
+    async def _changed(self, caller: Caller, verb: str, name: str) -> None:
+        async def work(tx: Tx) -> None:
+            await note(tx, self._clock.now(), caller, verb, name)
+            tx.ring(CREDENTIALS)
+
+        await self._db.write(work)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path, aside = self._folder / f"{name}.json", self._folder / f"{name}.new"
+        aside.unlink(missing_ok=True)
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+
+    async def list(self, caller: Caller) -> list[CredentialInfo]:
+        caller.need("admin")
+        return [await self._info(spec) for spec in self._all()]
+
+    async def _info(self, spec: CredentialSpec) -> CredentialInfo:
+        rows = await self._db.read(
+            "SELECT count(*) AS n FROM source WHERE state = 'failing' AND failure LIKE :mark ESCAPE '!'",
+            mark='%"credential":"' + spec.name.replace("_", "!_") + '"%',
+        )
+        problem, stored = "", self._stored.get(spec.name)
+        try:
+            await self._secret(spec)
+        except SkepError as error:
+            problem = error.message
+        at = stored.updated_at if stored else None
+        told = (spec.name, spec.host, spec.source, spec.use, spec.user, spec.public)
+        return CredentialInfo(*told, stored is not None, at, int(rows[0]["n"]), problem)
+
+
+def _check(spec: CredentialSpec) -> None:
+    if not _NAME.fullmatch(spec.name):
+        raise BadInput(f"{spec.name[:100]!r} is no name of a credential", hint="letters, digits, '.', '-' and '_'")
+    if not _HOST.fullmatch(spec.host):
+        raise BadInput(f"credential {spec.name!r}: {spec.host[:100]!r} is no host", hint="such as github.com")
+    if not _USER.fullmatch(spec.user):
+        raise BadInput(f"credential {spec.name!r}: the user is no plain name", hint="printable, and no colon")

@@ -1,0 +1,135 @@
+"""The git fetch of a mirror: all refs or none, whole or, where that would be huge, its newest commit first."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from skep.model.source import Failure, ForcePush, Progress
+from skep.sources.base import Report
+from skep.sources.git import refs
+from skep.sources.git.failures import failure_of, is_ref_conflict
+from skep.sources.git.locked import Locked
+from skep.sources.git.losses import rewritten
+from skep.sources.git.process import Result, TookTooLong, environment, run
+from skep.sources.git.selection import Selection
+
+_FETCH = (
+    *("fetch", "--progress", "--atomic", "--no-tags", "--no-auto-maintenance", "--no-write-fetch-head"),
+    "--no-recurse-submodules",
+)
+#: mistakes of old tools that sit in real histories and harm nobody
+OLD_SINS = (
+    *("zeroPaddedFilemode", "badTimezone", "badDate", "badDateOverflow", "badEmail", "badName", "badTagName"),
+    *("nullSha1", "missingSpaceBeforeDate", "missingSpaceBeforeEmail", "missingNameBeforeEmail", "missingEmail"),
+    *("missingTaggerEntry", "multipleAuthors"),
+)
+_CONFIG = (
+    ("fetch.fsckObjects", "true"),
+    *((f"fetch.fsck.{sin}", "ignore") for sin in OLD_SINS),
+    ("fetch.unpackLimit", "1"),
+    ("core.fsync", "objects"),
+    ("http.followRedirects", "false"),
+    ("http.lowSpeedLimit", "1000"),
+    ("http.lowSpeedTime", "30"),
+)
+_PROGRESS = re.compile(r"(Receiving objects|Resolving deltas): +(\d+)%")
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """Where to fetch from, and what is there."""
+
+    #: as people know it
+    name: str
+    url: str
+    env: Mapping[str, str]
+    announced: Mapping[str, str]
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """How a mirror follows."""
+
+    wanted: Selection
+    force_push: ForcePush
+    #: the loss a person has accepted
+    accepted: str
+    #: seconds that old tips are kept
+    keep: float
+    #: bytes one pack may have
+    largest: int
+    #: bytes a first pack may have before only its newest commit is fetched
+    huge: int
+    seconds: float
+
+
+def fetch_environment(protocols: str, config: Iterable[tuple[str, str]], extra: Mapping[str, str]) -> dict[str, str]:
+    return environment((*_CONFIG, *config), protocols=protocols, extra=extra)
+
+
+async def bring(
+    here: Locked, upstream: Upstream, policy: Policy, gone: Sequence[str], report: Report, *, first: bool
+) -> Failure | None:
+    """Move the refs to what upstream has."""
+    fetch = _Fetch(here, upstream, policy, _progress("clone" if first else "fetch", report))
+    flags = ["--unshallow"] if (here.folder / "shallow").exists() else []
+    if first and policy.huge < policy.largest:
+        try:
+            failure = await fetch.once(flags, limit=policy.huge)
+        except TookTooLong as slow:
+            failure = Failure("too_big", str(slow))
+        if failure is None or failure.kind != "too_big":
+            return failure
+        await asyncio.to_thread(refs.sweep, here.folder)
+        return await fetch.once(["--depth=1"], limit=policy.largest, only=upstream.announced["HEAD"])
+    failure = await fetch.once(flags, limit=policy.largest, gone=gone)
+    if failure is not None and failure.loss and failure.loss == policy.accepted:
+        return await fetch.once(flags, limit=policy.largest, gone=gone, force=True)
+    return failure
+
+
+class _Fetch:
+    def __init__(self, here: Locked, upstream: Upstream, policy: Policy, hear: Callable[[str], None]) -> None:
+        self._here = here
+        self._upstream = upstream
+        self._policy = policy
+        self._hear = hear
+
+    async def once(
+        self, flags: Sequence[str], *, limit: int, gone: Sequence[str] = (), only: str = "", force: bool = False
+    ) -> Failure | None:
+        force = force or self._policy.force_push != "ask"
+        refspecs = [f"+{only}:{only}"] if only else self._policy.wanted.refspecs(force=force)
+        args = ["-C", str(self._here.folder), *_FETCH, *flags, "--", self._upstream.url, *refspecs]
+        done = await self._run(args, limit)
+        if is_ref_conflict(done):
+            await self._here.delete(gone)
+            args.remove("--atomic")
+            done = await self._run(args, limit)
+        if not done.code:
+            return None
+        return rewritten(done, self._upstream.announced, self._upstream.name) or await self._broken_off(done, limit)
+
+    async def _run(self, args: Sequence[str], limit: int) -> Result:
+        env, seconds = self._upstream.env, self._policy.seconds
+        return await run(args, env, seconds=seconds, file_limit=limit, hear=self._hear, keep=(self._here.lock,))
+
+    async def _broken_off(self, done: Result, limit: int) -> Failure:
+        """A child that met its file limit dies without a word: the size of what it left tells."""
+        packs = (self._here.folder / "objects/pack").glob("tmp_pack_*")
+        too_big = any(pack.stat().st_size >= limit for pack in packs)
+        await asyncio.to_thread(refs.sweep, self._here.folder)
+        if too_big:
+            return Failure("too_big", f"{self._upstream.name} is larger than `max_repository`")
+        return failure_of(done, self._upstream.name)
+
+
+def _progress(stage: Literal["clone", "fetch"], report: Report) -> Callable[[str], None]:
+    def hear(line: str) -> None:
+        if found := _PROGRESS.match(line):
+            percent = int(found[2])
+            done = percent * 8 // 10 if found[1].startswith("Rec") else 80 + percent // 5
+            report(Progress(stage, done, 100))
+
+    return hear
