@@ -59,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
     max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
 
+    clone_concurrency: Annotated[int, _positive("clones and fetches served at the same time; others wait")] = 16
+    clone_timeout: Annotated[Seconds, _positive("longest time for serving one clone")] = 3_600.0
+
     manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
     index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000

@@ -1,6 +1,9 @@
 """Mirrors as pages and `git clone` see them. On one machine they are read in place: there is no second copy."""
 
+import re
 from pathlib import Path
+
+import msgspec
 
 from skep.errors import NotFound
 from skep.model.answers import FileView, Tree, TreeItem
@@ -16,7 +19,21 @@ from skep.sources.service import Sources
 SHOWN_LIMIT = 2_000_000
 #: more changed paths are not told apart
 CHANGED_LIMIT = 10_000
+#: the ends of the paths that git asks for
+_ENDS = ("info/refs", "git-upload-pack", "git-receive-pack")
+#: a proxy on the way may have made one slash of two
+_SCHEME = re.compile(r"(https?|ssh|git):/+")
 _KINDS = {0o120000: "link", 0o160000: "submodule", 0o040000: "folder"}
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """What a git client asks for."""
+
+    source: Source
+    folder: Path
+    rest: str
+    #: it was asked by a name that the source has no more
+    moved: bool
 
 
 class Gather:
@@ -46,17 +63,16 @@ class Gather:
         paths = await browse.changed(self._mirror(source), old, new, CHANGED_LIMIT)
         return None if paths is None else [_shown(path) for path in paths]
 
-    async def find_git(self, caller: Caller, path: str) -> tuple[Source, Path, str]:
-        """`/<name or id>.git/<rest>` to the source, its mirror and the rest."""
-        name, found, rest = path.lstrip("/").rpartition(".git/")
-        if not found:
-            raise NotFound(f"{path!r} names no repository", hint="clone /git/<name>.git")
+    async def find_git(self, caller: Caller, path: str) -> Repository:
+        """`/<name, id or URL>[.git]/<rest>`."""
+        name, rest = _split(path)
         try:
             source = await self._sources.show(caller, name)
         except NotFound:
             # a bare local repository has its .git in its name, and people do not write it twice
             source = await self._sources.show(caller, f"{name}.git")
-        return source, self._mirror(source), rest
+        moved = name not in (source.id, source.name) and await self._sources.is_former(name)
+        return Repository(source, self._mirror(source), rest, moved)
 
     async def _at(self, caller: Caller, ref: str, rev: str) -> tuple[Source, Path, str]:
         source = await self._sources.show(caller, ref)
@@ -73,6 +89,16 @@ class Gather:
         if not folder.exists():
             raise NotFound(f"{source.name} has not been mirrored yet", hint="its page says how far it is")
         return folder
+
+
+def _split(path: str) -> tuple[str, str]:
+    path = path.lstrip("/")
+    name, rest = next(((path.removesuffix(f"/{end}"), end) for end in _ENDS if path.endswith(f"/{end}")), ("", ""))
+    if not name:
+        name, _, rest = path.rpartition(".git/")
+    if not name:
+        raise NotFound(f"{path!r} names no repository", hint="clone /git/<name>.git")
+    return _SCHEME.sub(r"\1://", name.removesuffix(".git"), count=1), rest
 
 
 def _item(entry: Entry, base: str) -> TreeItem:

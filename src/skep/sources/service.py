@@ -141,12 +141,20 @@ class Sources:
             raise Conflict(f"{canonical} is another source already", hint="remove one of the two")
         await tx.rows("DELETE FROM url WHERE source = :id", id=source.id)
         await tx.rows("INSERT INTO url (canonical, source) VALUES (:canonical, :id)", canonical=canonical, id=source.id)
+        name = addresses.name(canonical)
         await tx.rows(
             "UPDATE source SET url = :url, name = :name WHERE id = :id",
             url=addresses.clean(url),
-            name=addresses.name(canonical),
+            name=name,
             id=source.id,
         )
+        if name != source.name:
+            await tx.rows(
+                "INSERT INTO former_name (name, source) VALUES (:name, :id) "
+                "ON CONFLICT (name) DO UPDATE SET source = excluded.source",
+                name=source.name,
+                id=source.id,
+            )
 
     async def fetch(self, caller: Caller, ref: str) -> Source:
         """Look at the upstream now, whatever the schedule says."""
@@ -167,7 +175,7 @@ class Sources:
 
         async def work(tx: Tx) -> None:
             await self._fleet.release(tx, source.id)
-            for table in ("url", "entry"):
+            for table in ("url", "former_name", "entry"):
                 await tx.rows(f"DELETE FROM {table} WHERE source = :id", id=source.id)  # noqa: S608
             await tx.rows("UPDATE source SET state = 'removed', epoch = epoch + 1 WHERE id = :id", id=source.id)
             await note(tx, self._clock.now(), caller, "source.remove", source.url)
@@ -232,6 +240,15 @@ class Sources:
         told = {entry["name"]: entry["version"] for entry in entries if entry["version"] is not None}
         return Held(id, row["number"], row["kind"], row["url"], row["epoch"], row["visibility"], told)
 
+    async def is_former(self, name: str) -> bool:
+        """A source had this name before, and none has it now."""
+        rows = await self._db.read(
+            "SELECT name FROM former_name WHERE name = :name AND NOT EXISTS "
+            "(SELECT 1 FROM source WHERE source.name = former_name.name AND state <> 'removed')",
+            name=name,
+        )
+        return bool(rows)
+
     def _addresses(self, kind: str) -> Addresses:
         if kind not in self._kinds:
             raise BadInput(f"{kind!r} is not a kind of source", hint=f"known kinds: {', '.join(sorted(self._kinds))}")
@@ -241,12 +258,13 @@ class Sources:
         return (await self._db.read("SELECT * FROM source WHERE id = :id", id=id))[0]
 
     async def _find(self, ref: str) -> Row | None:
-        """By id, then by name, then by any spelling of its URL."""
+        """By id, then by name, then by any spelling of its URL, then by a name it had before."""
         rows = await self._db.read(
             "SELECT * FROM source WHERE (id = :ref OR name = :ref) AND state <> 'removed' ORDER BY id LIMIT 1", ref=ref
         )
         if rows:
             return rows[0]
+        formerly = ref
         for addresses in self._kinds.values():
             try:
                 canonical = addresses.canonical(ref)
@@ -258,7 +276,13 @@ class Sources:
             )
             if rows:
                 return rows[0]
-        return None
+            formerly = addresses.name(canonical)
+        rows = await self._db.read(
+            "SELECT source.* FROM source JOIN former_name ON former_name.source = source.id "
+            "WHERE former_name.name = :name",
+            name=formerly,
+        )
+        return rows[0] if rows else None
 
 
 def _labels(labels: Sequence[str]) -> list[str]:

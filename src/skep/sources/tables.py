@@ -22,6 +22,10 @@ STEPS = [
     INSERT INTO source_count (id, number) VALUES (0, 0);
     CREATE TABLE url (canonical TEXT PRIMARY KEY, source TEXT NOT NULL);
     CREATE INDEX url_source ON url (source);
+    CREATE TABLE former_name (name TEXT PRIMARY KEY, source TEXT NOT NULL);
+    CREATE INDEX former_name_source ON former_name (source);
+    CREATE TABLE delivery (id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
+    CREATE INDEX delivery_at ON delivery (at);
     CREATE TABLE entry (
         source TEXT NOT NULL, name TEXT NOT NULL, seq BIGINT NOT NULL, version TEXT, PRIMARY KEY (source, name)
     );

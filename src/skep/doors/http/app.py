@@ -63,7 +63,7 @@ def create_app(
         state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing}),
     )
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
-    return Guard(_fork(inner, GitDoor(core.gather), messages), core.access, settings)
+    return Guard(_fork(inner, GitDoor(core.gather, settings), messages), core.access, settings)
 
 
 def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:

@@ -8,13 +8,13 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from litestar.types import HTTPScope, Receive, Send
 
+from skep.config import Settings
 from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound, TooLarge
-from skep.gather.service import Gather
+from skep.gather.service import Gather, Repository
 from skep.model.caller import Caller
 from skep.sources.git import serve
 
@@ -24,36 +24,40 @@ _READ_ONLY_HINT = "push to the repository it mirrors"
 
 
 class GitDoor:
-    def __init__(self, gather: Gather) -> None:
+    def __init__(self, gather: Gather, settings: Settings) -> None:
         self._gather = gather
+        self._turnstile = serve.Turnstile(settings.clone_concurrency, seconds=settings.clone_timeout)
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        folder, rest = await self._find(scope)
+        found = await self._find(scope)
+        folder, rest = found.folder, found.rest
         protocol = _field(scope, b"git-protocol")
         body = Body(scope, receive)
         if rest == "info/refs":
             _check_service(scope)
             await body.skip()
-            await _answer(serve.info_refs(folder, protocol), "advertisement", body, send)
+            if found.moved:
+                await _redirect(found.source.name, scope, send)
+            else:
+                await _answer(serve.info_refs(folder, protocol, self._turnstile), "advertisement", body, send)
         elif rest == "git-upload-pack":
             _check_post(scope)
-            await _answer(serve.upload_pack(folder, body.chunks(), protocol), "result", body, send)
+            await _answer(serve.upload_pack(folder, body.chunks(), protocol, self._turnstile), "result", body, send)
         elif rest == "git-receive-pack":
             raise NotAllowed(_READ_ONLY, hint=_READ_ONLY_HINT)
         else:
             raise NotFound(f"there is no {rest!r} in a repository here", hint="only smart HTTP is spoken: use git")
 
-    async def _find(self, scope: HTTPScope) -> tuple[Path, str]:
+    async def _find(self, scope: HTTPScope) -> Repository:
         caller: Caller = scope["user"]
         try:
-            _, folder, rest = await self._gather.find_git(caller, scope["path"].removeprefix("/git"))
+            return await self._gather.find_git(caller, scope["path"].removeprefix("/git"))
         except NotFound as error:
             if caller.known:
                 raise
             raise NeedsToken(
                 error.message, hint="is the name right? a private one needs a token as password"
             ) from error
-        return folder, rest
 
 
 class Body:
@@ -99,6 +103,14 @@ class Body:
         if self._left < 0:
             raise TooLarge(f"a request has at most {BODY_LIMIT} bytes")
         return chunk
+
+
+async def _redirect(name: str, scope: HTTPScope, send: Send) -> None:
+    """git follows this first answer, tells its user, and asks everything else at the new place."""
+    place = f"/git/{quote(name)}.git/info/refs".encode() + b"?" + scope["query_string"]
+    headers = [(b"location", place), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 301, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _answer(chunks: AsyncIterator[bytes], what: str, body: Body, send: Send) -> None:

@@ -5,7 +5,6 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 from skep.errors import Busy, Damaged
 from skep.sources.git.process import end, environment, kill, start
@@ -28,7 +27,9 @@ _SERVICE = b"001e# service=git-upload-pack\n0000"
 class Turnstile:
     """So many children at once, so many callers waiting for one; the rest are told to come back."""
 
-    def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING) -> None:
+    def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING, seconds: float = LONGEST) -> None:
+        #: longest time for one child
+        self.seconds = seconds
         self._free = asyncio.Semaphore(at_once)
         self._most = at_once + waiting
         self._inside = 0
@@ -45,32 +46,36 @@ class Turnstile:
             self._inside -= 1
 
 
-_turnstiles: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
-
-
-def info_refs(folder: Path, protocol: str) -> AsyncGenerator[bytes, None]:
+def info_refs(folder: Path, protocol: str, turnstile: Turnstile | None = None) -> AsyncGenerator[bytes, None]:
     """The answer to GET info/refs?service=git-upload-pack."""
     protocol = _known(protocol)
     head = b"" if protocol.startswith("version=2") else _SERVICE
-    return _upload_pack(folder, None, protocol, "--http-backend-info-refs", head=head)
+    return _upload_pack(folder, None, protocol, turnstile, "--http-backend-info-refs", head=head)
 
 
-def upload_pack(folder: Path, body: AsyncIterable[bytes], protocol: str) -> AsyncGenerator[bytes, None]:
+def upload_pack(
+    folder: Path, body: AsyncIterable[bytes], protocol: str, turnstile: Turnstile | None = None
+) -> AsyncGenerator[bytes, None]:
     """The answer to POST git-upload-pack; `body` is already unzipped and bounded. Close it when the client is gone."""
-    return _upload_pack(folder, body, _known(protocol))
+    return _upload_pack(folder, body, _known(protocol), turnstile)
 
 
 async def _upload_pack(
-    folder: Path, body: AsyncIterable[bytes] | None, protocol: str, *flags: str, head: bytes = b""
+    folder: Path,
+    body: AsyncIterable[bytes] | None,
+    protocol: str,
+    turnstile: Turnstile | None,
+    *flags: str,
+    head: bytes = b"",
 ) -> AsyncGenerator[bytes, None]:
     env = environment(_CONFIG, extra={"GIT_PROTOCOL": protocol})
     args = ("upload-pack", "--strict", "--stateless-rpc", "--timeout=600", *flags, str(folder))
-    loop = asyncio.get_running_loop()
-    async with _turnstiles.setdefault(loop, Turnstile()).turn():
+    turnstile = turnstile or Turnstile()
+    async with turnstile.turn():
         child = await start(args, env, quiet=True)
         assert child.stdin and child.stdout
         feeding = asyncio.ensure_future(_feed(child.stdin, body))
-        deadline = loop.call_later(LONGEST, kill, child)
+        deadline = asyncio.get_running_loop().call_later(turnstile.seconds, kill, child)
         try:
             said = b""
             while chunk := await child.stdout.read(_BLOCK):
