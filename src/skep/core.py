@@ -5,6 +5,7 @@ import msgspec
 from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
+from skep.sources.bulk import Bulk
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -21,6 +22,7 @@ from skep.topics.service import Topics
 class Core(msgspec.Struct, frozen=True):
     access: Access
     sources: Sources
+    bulk: Bulk
     topics: Topics
     groups: Groups
     queue: Queue

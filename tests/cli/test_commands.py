@@ -12,9 +12,20 @@ import pytest
 from skep.doors.cli import exits
 from skep.doors.cli.main import main
 from skep.doors.cli.parser import FullCommand, build
-from skep.doors.cli.source import later_look
+from skep.doors.cli.source import addresses
 from skep.errors import BadQuery, BadUrl, Busy, Conflict, NeedsToken, NoSpace, NotAllowed, NotFound, SkepError
-from skep.model.answers import Added, Hit, NewToken, Page, SearchAnswer, Status, TokenInfo
+from skep.model.answers import (
+    Added,
+    BulkAnswer,
+    BulkItem,
+    Fetching,
+    Hit,
+    NewToken,
+    Page,
+    SearchAnswer,
+    Status,
+    TokenInfo,
+)
 from skep.model.search import Line
 from skep.model.source import Failure, Progress
 from tests.cli.fake import SOURCE, Asked, FakeSkep
@@ -101,7 +112,7 @@ def test_no_server(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     assert "is `skep up` running?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [[], ["serach"], ["search"], ["source", "add"], ["source", "add", "--upload-pack=x"]])
+@pytest.mark.parametrize("argv", [[], ["serach"], ["search"], ["source", "add", "--upload-pack=x"]])
 def test_usage(argv: list[str], capsys: Output) -> None:
     with pytest.raises(SystemExit) as end:
         main(argv)
@@ -151,18 +162,38 @@ def test_add_and_wait_shows_the_stages_and_ends_searchable(home: FakeSkep, capsy
 
 def test_a_failing_source_ends_the_wait_with_its_own_code(home: FakeSkep, capsys: Output) -> None:
     failing = msgspec.structs.replace(SOURCE, state="failing", failure=Failure("gone", "the server says 404"))
-    home.on("POST", "/api/v1/sources/src_01/fetch", 202, SOURCE)
+    home.on("POST", "/api/v1/sources/src_01/fetch", 202, Fetching(SOURCE, 7.5))
     home.on("GET", "/api/v1/sources/src_01/wait", 200, {"source": failing, "settled": True})
-    assert main(["source", "fetch", "src_01", "--wait", "--json"]) == exits.FAILED_SOURCE
+    assert main(["source", "fetch", "src_01", "--commit", "abc1234", "--json"]) == exits.FAILED_SOURCE
     output = capsys.readouterr()
     assert json.loads(output.out)["state"] == "failing"
     assert "the server says 404" in output.err
-    assert float(home.asked[-1].query["looked_after"]) > 0
+    assert (home.asked[-1].query["looked_after"], home.asked[-1].query["commit"]) == ("7.5", "abc1234")
 
 
-def test_a_look_that_is_known_already_does_not_count_as_a_later_one() -> None:
-    assert later_look(SOURCE) > 0.0
-    assert later_look(msgspec.structs.replace(SOURCE, last_looked=1.7e9)) > 1.7e9
+def test_a_url_is_fetched_whether_it_is_known_or_not(home: FakeSkep, capsys: Output) -> None:
+    home.on("POST", "/api/v1/fetch", 202, Fetching(SOURCE, 7.5))
+    assert main(["fetch", SOURCE.url, "--private"]) == exits.OK
+    assert home.asked[-1].body == {"url": SOURCE.url, "visibility": "private"}
+    assert "will be looked at now" in capsys.readouterr().out
+
+
+def test_a_file_of_urls_is_added_and_each_has_its_status(home: FakeSkep, capsys: Output, tmp_path: Path) -> None:
+    items = [BulkItem("https://h.org/a", "added", "src_1"), BulkItem("ftp://h.org/b", "refused", reason="no such one")]
+    home.on("POST", "/api/v1/sources/bulk", 200, BulkAnswer(items))
+    (tmp_path / "urls.txt").write_text("# ours\n\nhttps://h.org/a  # the first\nftp://h.org/b\n")
+    assert main(["source", "add", "--file", str(tmp_path / "urls.txt"), "--label", "x"]) == exits.BAD_INPUT
+    assert [one["url"] for one in home.asked[-1].body["sources"]] == ["https://h.org/a", "ftp://h.org/b"]
+    assert home.asked[-1].body["sources"][0]["labels"] == ["x"]
+    out = capsys.readouterr().out.splitlines()
+    assert out == ["added  https://h.org/a", "refused  ftp://h.org/b  no such one"]
+    assert main(["source", "add"]) == exits.BAD_INPUT
+    assert main(["source", "add", "--file", "nowhere", "--wait"]) == exits.BAD_INPUT
+    assert main(["source", "add", "--file", str(tmp_path / "nowhere")]) == exits.BAD_INPUT
+
+
+def test_remarks_in_a_file_of_urls() -> None:
+    assert addresses(["https://h.org/a#b\n", " #x\n", "# y\n", "\n", "h:p # z\n"]) == ["https://h.org/a#b", "h:p"]
 
 
 def test_list_for_programs_and_people(home: FakeSkep, capsys: Output) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
 
 
@@ -97,3 +98,50 @@ def test_what_git_would_not_ask(full_skep: RunningSkep) -> None:
     bomb = gzip.compress(bytes(70_000_000))
     assert ask(f"{url}/git-upload-pack", bomb, Content_Type=kind, Content_Encoding="gzip")[0] == 413
     assert ask(f"{full_skep.url}/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("ending", ["", ".git"])
+@pytest.mark.parametrize("how", ["", "http://"])
+def test_instead_of_leads_to_the_mirror(full_skep: RunningSkep, tmp_path: Path, how: str, ending: str) -> None:
+    """As docs/serving.md says: what is typed is the upstream's URL."""
+    upstream = sources(full_skep)["public"]["url"].removesuffix(".git")
+    rewrite = f"url.{full_skep.url}/git/{how}.insteadOf=http://"
+    traced = git("-c", rewrite, "clone", "-q", upstream + ending, tmp_path / "copy")
+    assert not traced.stderr
+    assert (tmp_path / "copy/src/main.py").exists()
+    git("-C", tmp_path / "copy", "-c", rewrite, "fetch", "-q")
+
+
+def test_a_name_of_before_is_redirected(full_skep: RunningSkep, door_forge: Forge, tmp_path: Path) -> None:
+    door_forge.create("old/place", {"a": b"1\n"})
+    (door_forge.folder / "new").mkdir()
+    (door_forge.folder / "new/place.git").symlink_to(door_forge.folder / "old/place.git")
+    full_skep.cli("source", "add", door_forge.url("old/place"), "--wait")
+    old = full_skep.rows("source", "show", door_forge.url("old/place"))[0]
+    full_skep.cli("source", "update", old["id"], "--url", door_forge.url("new/place"))
+    new = full_skep.rows("source", "show", door_forge.url("new/place"))[0]
+    assert (new["id"], new["indexed_commit"]) == (old["id"], old["indexed_commit"])
+    done = git("clone", f"{full_skep.url}/git/{old['name']}.git", tmp_path / "copy")
+    assert f"redirecting to {full_skep.url}/git/{urllib.parse.quote(new['name'])}.git" in done.stderr
+    assert (tmp_path / "copy/a").read_text() == "1\n"
+    full_skep.cli("source", "update", old["id"], "--private")
+    assert ask(f"{full_skep.url}/git/{old['name']}.git/info/refs?service=git-upload-pack")[0] == 401
+    full_skep.cli("source", "remove", "--yes", old["id"])
+
+
+def test_waiting_for_a_commit(full_skep: RunningSkep, door_forge: Forge) -> None:
+    repo = door_forge.create("wait/here", {"a": b"bumblebee 1\n"})
+    first = repo.refs()["refs/heads/main"]
+    added = full_skep.cli("fetch", door_forge.url("wait/here"), "--commit", first)
+    assert "is searchable" in added.stdout
+    second = repo.commit({"a": b"bumblebee 2\n"})
+    third = repo.commit({"a": b"bumblebee 3\n"})
+    for commit in (second, third[:12], first):
+        full_skep.cli("source", "fetch", door_forge.url("wait/here"), "--commit", commit)
+    assert "bumblebee 3" in full_skep.cli("search", "bumblebee").stdout
+    side = repo.commit({"b": b"x\n"}, branch="side")
+    full_skep.cli("source", "fetch", door_forge.url("wait/here"), "--commit", side)
+    here = f"/api/v1/sources/{full_skep.rows('source', 'show', door_forge.url('wait/here'))[0]['id']}"
+    absent = full_skep.get(f"{here}/wait?commit={'e' * 40}&timeout=0.2")
+    assert (absent[0], absent[1]["settled"]) == (200, False)
+    assert full_skep.get(f"{here}/wait?commit=--all")[0] == 400

@@ -96,8 +96,11 @@ async def test_a_new_url_keeps_the_source_and_cannot_take_anothers(house: House)
     other = (await house.sources.add(WRITER, "https://example.org/other")).source
     moved = await house.sources.update(WRITER, source.id, url="https://example.org/new", labels=["x"])
     assert (moved.id, moved.name, moved.labels) == (source.id, "example.org/new", ("x",))
-    with pytest.raises(NotFound):
-        await house.sources.show(READER, "https://example.org/old")
+    for before in ("https://example.org/old.git", "example.org/old"):
+        assert (await house.sources.show(READER, before)).id == source.id
+    heir = await house.sources.add(WRITER, "https://example.org/old")
+    assert heir.created
+    assert (await house.sources.show(READER, "example.org/old")).id == heir.source.id
     with pytest.raises(Conflict):
         await house.sources.update(WRITER, source.id, url=other.url)
     with pytest.raises(BadInput):

@@ -5,7 +5,7 @@
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -16,7 +16,20 @@ from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
 from skep.config import is_loopback
-from skep.model.answers import Added, FileView, LogAnswer, NewToken, Page, SearchAnswer, Status, TokenInfo, Tree, Waited
+from skep.model.answers import (
+    Added,
+    BulkAnswer,
+    Fetching,
+    FileView,
+    LogAnswer,
+    NewToken,
+    Page,
+    SearchAnswer,
+    Status,
+    TokenInfo,
+    Tree,
+    Waited,
+)
 from skep.model.caller import Scope, Visibility
 from skep.model.log import Level, LogLine
 from skep.model.source import Change, Source
@@ -28,8 +41,6 @@ class Client:
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
         parts = find_url(url, os.environ)
         self.url = parts.geturl()
-        #: the server runs on this machine, and its clock is ours
-        self.local = is_loopback(parts.hostname or "")
         self._open(Transport(parts, find_token(token, parts, os.environ), timeout))
 
     def _open(self, transport: Transport) -> None:
@@ -116,9 +127,18 @@ class Sources:
         body = {key: value for key, value in wanted.items() if value is not None}
         return self._transport.call("PATCH", self._of(ref), Source, body=body)
 
-    def fetch(self, ref: str) -> Source:
-        """Asks for a look now and does not wait for it."""
-        return self._transport.call("POST", self._of(ref) + "/fetch", Source)
+    def bulk(self, sources: Sequence[Mapping[str, Any]]) -> BulkAnswer:
+        """Add and update up to 10,000: each has `url` and, if wanted, `ref`, `visibility` and `labels`."""
+        return self._transport.call("POST", f"{API}/sources/bulk", BulkAnswer, body={"sources": list(sources)})
+
+    def fetch(self, ref: str) -> Fetching:
+        """Asks for a look now and does not wait for it: `wait` does, with `asked_at` as `looked_after`."""
+        return self._transport.call("POST", self._of(ref) + "/fetch", Fetching)
+
+    def fetch_url(self, url: str, *, visibility: Visibility = "public") -> Fetching:
+        """The same for a URL that may not be known yet: it is added where that is permitted."""
+        body = {"url": url, "visibility": visibility}
+        return self._transport.call("POST", f"{API}/fetch", Fetching, body=body)
 
     def reindex(self, ref: str) -> Source:
         """Asks for a new index and does not wait for it."""
@@ -127,9 +147,10 @@ class Sources:
     def remove(self, ref: str) -> None:
         self._transport.call("DELETE", self._of(ref), type(None))
 
-    def wait(self, ref: str, *, looked_after: float = 0.0, timeout: float = 30.0) -> Waited:
-        """Until a look later than `looked_after` has settled, at most `timeout` (and 60) seconds."""
-        query = {"looked_after": looked_after, "timeout": timeout}
+    def wait(self, ref: str, *, looked_after: float = 0.0, commit: str = "", timeout: float = 30.0) -> Waited:
+        """Until a look later than `looked_after` has settled and `commit` is searchable, at most `timeout` (and 60)
+        seconds."""
+        query: Query = {"looked_after": looked_after, "commit": commit, "timeout": timeout}
         return self._transport.call("GET", self._of(ref) + "/wait", Waited, query=query, timeout=timeout + 30)
 
     def changes(self, ref: str, *, limit: int = 100) -> Iterator[Change]:

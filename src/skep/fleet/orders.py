@@ -42,16 +42,16 @@ async def lock(tx: Tx) -> None:
     await tx.rows("SELECT n FROM order_count WHERE id = 0 FOR UPDATE")
 
 
-async def order(tx: Tx, member: str, kind: OrderKind, source: str) -> None:
+async def order_many(tx: Tx, member: str, kind: OrderKind, sources: Sequence[str]) -> None:
     """A repeated request gets a new number, so that a Done still on its way cannot swallow it."""
-    rows = await tx.rows("UPDATE order_count SET n = n + 1 WHERE id = 0 RETURNING n")
-    await tx.rows(
+    if not sources:
+        return
+    rows = await tx.rows("UPDATE order_count SET n = n + :many WHERE id = 0 RETURNING n", many=len(sources))
+    first = rows[0]["n"] - len(sources) + 1
+    await tx.many(
         "INSERT INTO ordered (n, member, kind, source) VALUES (:n, :member, :kind, :source) "
         "ON CONFLICT (source, kind, member) DO UPDATE SET n = excluded.n",
-        n=rows[0]["n"],
-        member=member,
-        kind=kind,
-        source=source,
+        [{"n": first + i, "member": member, "kind": kind, "source": source} for i, source in enumerate(sources)],
     )
     tx.ring(channel(member))
 

@@ -6,7 +6,7 @@ the first worker to say hello takes them.
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -88,8 +88,7 @@ class Fleet:
 
     async def _take_over(self, tx: Tx, member: str) -> None:
         waiting = await tx.rows("UPDATE holding SET member = :id WHERE member IS NULL RETURNING source", id=member)
-        for row in waiting:
-            await orders.order(tx, member, "hold", row["source"])
+        await orders.order_many(tx, member, "hold", [row["source"] for row in waiting])
 
     async def beat(self, member: str, status: str, progress: dict[str, Progress]) -> None:
         self._progress[member] = progress
@@ -146,20 +145,23 @@ class Fleet:
         for busy in self._progress.values():
             busy.pop(source, None)
 
-    async def assign(self, tx: Tx, source: str) -> None:
-        """Give a new source to the worker seen last; without one it waits."""
+    async def assign_many(self, tx: Tx, sources: Sequence[str]) -> None:
+        """Give new sources to the worker seen last; without one they wait."""
         await orders.lock(tx)
         rows = await tx.rows("SELECT id FROM member WHERE mirror = 1 ORDER BY last_alive DESC LIMIT 1")
         member = rows[0]["id"] if rows else None
-        await tx.rows("INSERT INTO holding (source, member) VALUES (:source, :member)", source=source, member=member)
+        await tx.many(
+            "INSERT INTO holding (source, member) VALUES (:source, :member)",
+            [{"source": source, "member": member} for source in sources],
+        )
         if member:
-            await orders.order(tx, member, "hold", source)
+            await orders.order_many(tx, member, "hold", sources)
 
     async def ask(self, tx: Tx, kind: orders.OrderKind, source: str) -> None:
         """Order something of whoever holds the source; without a holder the hold itself will do it."""
         rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=source)
         if rows and rows[0]["member"]:
-            await orders.order(tx, rows[0]["member"], kind, source)
+            await orders.order_many(tx, rows[0]["member"], kind, [source])
 
     async def release(self, tx: Tx, source: str) -> None:
         await orders.withdraw(tx, source)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from skep.errors import NotFound
-from skep.model.answers import FileView, Tree, TreeItem
+from skep.errors import BadInput, NotFound
+from skep.model.answers import FileView, Tree, TreeItem, Waited
 from skep.model.caller import Caller
 from skep.model.source import Source
 from skep.sources.git import browse
@@ -23,6 +23,7 @@ CHANGED_LIMIT = 10_000
 _ENDS = ("info/refs", "git-upload-pack", "git-receive-pack")
 #: a proxy on the way may have made one slash of two
 _SCHEME = re.compile(r"(https?|ssh|git):/+")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _KINDS = {0o120000: "link", 0o160000: "submodule", 0o040000: "folder"}
 
 
@@ -62,6 +63,40 @@ class Gather:
         source = await self._sources.show(caller, ref)
         paths = await browse.changed(self._mirror(source), old, new, CHANGED_LIMIT)
         return None if paths is None else [_shown(path) for path in paths]
+
+    async def wait(
+        self, caller: Caller, ref: str, *, commit: str = "", looked_after: float = 0.0, timeout: float = 30.0
+    ) -> Waited:
+        """Until the source is searchable, at its newest commit or at `commit`. Of other branches than the default one,
+        which are not searched, a commit only has to be here."""
+        if commit and not _COMMIT.fullmatch(commit):
+            raise BadInput(f"{commit[:80]!r} is no commit", hint="give 7 to 64 hexadecimal digits")
+
+        seen: dict[tuple[object, ...], bool] = {}
+
+        async def ready(source: Source) -> bool:
+            # who waits is woken by every source: git is asked only when this one has moved
+            at = (source.indexed_commit, source.last_fetched)
+            if at not in seen:
+                seen[at] = await self._has(source, commit)
+            return seen[at]
+
+        found, settled = await self._sources.wait(
+            caller, ref, looked_after=looked_after, timeout=timeout, ready=ready if commit else None
+        )
+        return Waited(found, settled)
+
+    async def _has(self, source: Source, commit: str) -> bool:
+        folder = self._mirror(source)
+        full = await browse.resolve(folder, commit)
+        if full is None:
+            return False
+        if source.indexed_commit and await browse.reaches(folder, source.indexed_commit, full):
+            return True
+        head = await browse.resolve(folder, "HEAD")
+        if head and await browse.reaches(folder, head, full):
+            return False  # fetched, and not indexed yet
+        return await browse.on_some_ref(folder, full)
 
     async def find_git(self, caller: Caller, path: str) -> Repository:
         """`/<name, id or URL>[.git]/<rest>`."""

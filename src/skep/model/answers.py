@@ -1,7 +1,7 @@
 """What the API answers with: the doors encode these, the client decodes them. One definition for both ends."""
 
 from base64 import b64decode
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -31,8 +31,32 @@ class Added(msgspec.Struct, frozen=True):
 
 class Waited(msgspec.Struct, frozen=True):
     source: Source
-    #: searchable at its newest commit, or failing; False: the time ran out
+    #: searchable at its newest commit (or the one that was asked for), or failing; False: the time ran out
     settled: bool
+
+
+class Fetching(msgspec.Struct, frozen=True):
+    """A look was ordered; one later than `asked_at` is the answer to it."""
+
+    source: Source
+    asked_at: float
+    #: as in Waited; False as well when nobody waited
+    settled: bool = False
+
+
+class BulkItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one URL of many."""
+
+    url: str
+    status: Literal["added", "known", "updated", "refused"]
+    #: of the source; empty when it was refused
+    id: str = ""
+    reason: str = ""
+
+
+class BulkAnswer(msgspec.Struct, frozen=True):
+    #: in the order the URLs were given
+    items: list[BulkItem]
 
 
 class TopicMessage(msgspec.Struct, frozen=True, gc=False):

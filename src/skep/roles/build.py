@@ -25,6 +25,7 @@ from skep.roles.desk import Desk
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
+from skep.sources.bulk import Bulk
 from skep.sources.git.addresses import GitAddresses
 from skep.sources.intake import Intake
 from skep.sources.service import Sources
@@ -105,6 +106,7 @@ async def open_rooms(
         core = Core(
             access,
             sources,
+            Bulk(db, clock, fleet, sources),
             topics,
             Groups(topics, settings.member_seconds),
             Queue(topics),

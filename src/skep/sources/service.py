@@ -1,24 +1,33 @@
 """The catalogue: sources people asked for, where their entries stand, and every change that was ever told."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
 from skep.errors import BadInput, Conflict, NotFound
 from skep.fleet.service import Fleet
-from skep.model.answers import Added, Page
+from skep.model.answers import Added, Fetching, Page
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
 from skep.model.source import Change, Held, Source
 from skep.sources.base import Addresses
-from skep.sources.tables import STEPS, change_of, source_of
+from skep.sources.tables import INSERT_SOURCE, INSERT_URL, STEPS, change_of, source_of
 
 #: rung when anything a waiting person might look at moved
 MOVED = "sources"
 #: rung when the set of sources, their names or their visibility changed
 CATALOGUE = "catalogue"
+
+
+class Address(msgspec.Struct, frozen=True):
+    canonical: str
+    #: as it is asked
+    url: str
+    name: str
 
 
 class Sources:
@@ -41,35 +50,30 @@ class Sources:
         labels: Sequence[str] = (),
     ) -> Added:
         caller.need("write")
-        addresses = self._addresses(kind)
-        addresses.check(url, local=caller.may("admin"))
-        canonical, clean = addresses.canonical(url), addresses.clean(url)
-        name = addresses.name(canonical)
-        tags = json.dumps(_labels(labels))
+        address = self.address(caller, kind, url)
+        tags = json.dumps(checked_labels(labels))
         now = self._clock.now()
         id = new_id("src", now)
 
         async def work(tx: Tx) -> str | None:
-            known = await tx.rows("SELECT source FROM url WHERE canonical = :canonical", canonical=canonical)
+            known = await tx.rows("SELECT source FROM url WHERE canonical = :canonical", canonical=address.canonical)
             if known:
                 return str(known[0]["source"])
             count = await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 0 RETURNING number")
             await tx.rows(
-                "INSERT INTO source (id, number, kind, name, url, state, visibility, labels, epoch, default_branch, "
-                "added_at, failures) VALUES (:id, :number, :kind, :name, :url, 'new', :visibility, :labels, 1, '', "
-                ":now, 0)",
+                INSERT_SOURCE,
                 id=id,
                 number=count[0]["number"],
                 kind=kind,
-                name=name,
-                url=clean,
+                name=address.name,
+                url=address.url,
                 visibility=visibility,
                 labels=tags,
                 now=now,
             )
-            await tx.rows("INSERT INTO url (canonical, source) VALUES (:canonical, :id)", canonical=canonical, id=id)
-            await self._fleet.assign(tx, id)
-            await note(tx, now, caller, "source.add", canonical)
+            await tx.rows(INSERT_URL, canonical=address.canonical, id=id)
+            await self._fleet.assign_many(tx, [id])
+            await note(tx, now, caller, "source.add", address.canonical)
             tx.ring(CATALOGUE)
             return None
 
@@ -77,7 +81,8 @@ class Sources:
         row = await self._row(known or id)
         if not caller.sees(row["visibility"]):
             raise Conflict(
-                f"{canonical} is already mirrored as a private source", hint="ask an admin for the scope 'private'"
+                f"{address.canonical} is already mirrored as a private source",
+                hint="ask an admin for the scope 'private'",
             )
         return Added(source_of(row), created=known is None)
 
@@ -113,42 +118,44 @@ class Sources:
         """Change what is given. A new URL keeps the mirror: the next look compares it with the new upstream."""
         caller.need("write")
         source = await self.show(caller, ref)
-        tags = None if labels is None else json.dumps(_labels(labels))
+        tags = None if labels is None else json.dumps(checked_labels(labels))
+        address = None if url is None else self.address(caller, source.kind, url)
 
         async def work(tx: Tx) -> None:
-            if url is not None:
-                await self._readdress(tx, caller, source, url)
-            await tx.rows(
-                "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels) "
-                "WHERE id = :id",
-                visibility=visibility,
-                labels=tags,
-                id=source.id,
-            )
-            await self._fleet.ask(tx, "hold", source.id)
+            if address is not None:
+                taken = await tx.rows("SELECT source FROM url WHERE canonical = :url", url=address.canonical)
+                if taken and taken[0]["source"] != source.id:
+                    raise Conflict(f"{address.canonical} is another source already", hint="remove one of the two")
+                await self.readdress(tx, source, address)
+            await self.change(tx, source.id, visibility, tags)
             await note(tx, self._clock.now(), caller, "source.update", source.id)
             tx.ring(CATALOGUE)
 
         await self._db.write(work)
         return await self.show(caller, source.id)
 
-    async def _readdress(self, tx: Tx, caller: Caller, source: Source, url: str) -> None:
-        addresses = self._addresses(source.kind)
-        addresses.check(url, local=caller.may("admin"))
-        canonical = addresses.canonical(url)
-        taken = await tx.rows("SELECT source FROM url WHERE canonical = :canonical", canonical=canonical)
-        if taken and taken[0]["source"] != source.id:
-            raise Conflict(f"{canonical} is another source already", hint="remove one of the two")
+    async def change(self, tx: Tx, id: str, visibility: Visibility | None, labels: str | None) -> None:
+        """None stays as it is; `labels` are JSON."""
+        await tx.rows(
+            "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels) "
+            "WHERE id = :id",
+            visibility=visibility,
+            labels=labels,
+            id=id,
+        )
+        await self._fleet.ask(tx, "hold", id)
+
+    async def readdress(self, tx: Tx, source: Source, address: Address) -> None:
+        """A URL that no other source has."""
         await tx.rows("DELETE FROM url WHERE source = :id", id=source.id)
-        await tx.rows("INSERT INTO url (canonical, source) VALUES (:canonical, :id)", canonical=canonical, id=source.id)
-        name = addresses.name(canonical)
+        await tx.rows(INSERT_URL, canonical=address.canonical, id=source.id)
         await tx.rows(
             "UPDATE source SET url = :url, name = :name WHERE id = :id",
-            url=addresses.clean(url),
-            name=name,
+            url=address.url,
+            name=address.name,
             id=source.id,
         )
-        if name != source.name:
+        if address.name != source.name:
             await tx.rows(
                 "INSERT INTO former_name (name, source) VALUES (:name, :id) "
                 "ON CONFLICT (name) DO UPDATE SET source = excluded.source",
@@ -156,17 +163,25 @@ class Sources:
                 id=source.id,
             )
 
-    async def fetch(self, caller: Caller, ref: str) -> Source:
+    async def fetch(self, caller: Caller, ref: str) -> Fetching:
         """Look at the upstream now, whatever the schedule says."""
         caller.need("write")
         source = await self.show(caller, ref)
+        now = self._clock.now()
 
         async def work(tx: Tx) -> None:
             await self._fleet.ask(tx, "fetch", source.id)
-            await note(tx, self._clock.now(), caller, "source.fetch", source.id)
+            await note(tx, now, caller, "source.fetch", source.id)
 
         await self._db.write(work)
-        return source
+        return Fetching(source, now)
+
+    async def fetch_url(self, caller: Caller, url: str, *, visibility: Visibility = "public") -> Fetching:
+        """As `fetch`, for a URL that may not be known yet: then it is added, where that is permitted."""
+        added = await self.add(caller, url, visibility=visibility)
+        if added.created:
+            return Fetching(added.source, added.source.added_at)
+        return await self.fetch(caller, added.source.id)
 
     async def remove(self, caller: Caller, ref: str) -> Source:
         """Gone from the catalogue at once; the holder deletes the mirror. Added again it is another source."""
@@ -186,15 +201,28 @@ class Sources:
         return source
 
     async def wait(
-        self, caller: Caller, ref: str, *, looked_after: float = 0.0, timeout: float = 30.0
+        self,
+        caller: Caller,
+        ref: str,
+        *,
+        looked_after: float = 0.0,
+        timeout: float = 30.0,
+        ready: Callable[[Source], Awaitable[bool]] | None = None,
     ) -> tuple[Source, bool]:
-        """Until the source is searchable at its newest known commit, or failing; False when `timeout` passed first."""
+        """Until the source is searchable at its newest known commit, or failing; False when `timeout` passed first.
+
+        `ready` decides instead for a source that is not failing.
+        """
         id = (await self.show(caller, ref)).id
         until = self._clock.now() + timeout
         async with self._db.listen(MOVED) as bell:
             while True:
                 source = await self.show(caller, id)
-                if await self._settled(source, looked_after):
+                if ready is not None and source.state == "current":
+                    settled = await ready(source)
+                else:
+                    settled = await self._settled(source, looked_after)
+                if settled:
                     return source, True
                 left = until - self._clock.now()
                 if left <= 0:
@@ -249,10 +277,14 @@ class Sources:
         )
         return bool(rows)
 
-    def _addresses(self, kind: str) -> Addresses:
+    def address(self, caller: Caller, kind: str, url: str) -> Address:
+        """BadUrl or NotAllowed when the caller may not have it mirrored."""
         if kind not in self._kinds:
             raise BadInput(f"{kind!r} is not a kind of source", hint=f"known kinds: {', '.join(sorted(self._kinds))}")
-        return self._kinds[kind]
+        addresses = self._kinds[kind]
+        addresses.check(url, local=caller.may("admin"))
+        canonical = addresses.canonical(url)
+        return Address(canonical, addresses.clean(url), addresses.name(canonical))
 
     async def _row(self, id: str) -> Row:
         return (await self._db.read("SELECT * FROM source WHERE id = :id", id=id))[0]
@@ -279,13 +311,14 @@ class Sources:
             formerly = addresses.name(canonical)
         rows = await self._db.read(
             "SELECT source.* FROM source JOIN former_name ON former_name.source = source.id "
-            "WHERE former_name.name = :name",
+            "WHERE former_name.name IN (:ref, :name)",
+            ref=ref,
             name=formerly,
         )
         return rows[0] if rows else None
 
 
-def _labels(labels: Sequence[str]) -> list[str]:
+def checked_labels(labels: Sequence[str]) -> list[str]:
     for label in labels:
         if not label or len(label) > 100 or not label.isprintable():
             raise BadInput(f"{label[:40]!r} is not a label", hint="1 to 100 printable characters")

@@ -38,6 +38,13 @@ STEPS = [
     """
 ]
 
+INSERT_SOURCE = """
+    INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at,
+        state, epoch, default_branch, failures)
+    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, 'new', 1, '', 0)
+"""
+INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
+
 
 def source_of(row: Row, progress: Progress | None = None) -> Source:
     return Source(

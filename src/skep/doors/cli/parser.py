@@ -62,6 +62,9 @@ def _fill_root(parser: Command) -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     commands.add_parser("up", help="start Skep on this machine", fill=_fill_up, run="server:up")
     commands.add_parser("source", help="add, list and change what is mirrored", fill=_fill_source)
+    commands.add_parser(
+        "fetch", help="look at a URL now, and add it if need be", fill=_fill_fetch_url, run="source:fetch_url"
+    )
     commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
@@ -135,7 +138,10 @@ def _labels(parser: Command, help: str) -> None:
 
 
 def _fill_add(parser: Command) -> None:
-    parser.add_argument("url", metavar="URL", nargs="+", help="URL or path of a repository")
+    parser.add_argument("url", metavar="URL", nargs="*", help="URL or path of a repository")
+    parser.add_argument(
+        "--file", metavar="FILE", help="add or update the URLs in this file, one in each line; - for stdin"
+    )
     _wait(parser)
     _labels(parser, "give it this label; may be repeated")
     parser.add_argument("--private", action="store_true", help="seen only with the scope 'private'")
@@ -166,7 +172,18 @@ def _fill_update(parser: Command) -> None:
 
 def _fill_fetch(parser: Command) -> None:
     _ref(parser)
+    _fetch_options(parser)
+
+
+def _fill_fetch_url(parser: Command) -> None:
+    parser.add_argument("url", metavar="URL", help="URL or path of a repository")
+    parser.add_argument("--private", action="store_true", help="if it is new: seen only with the scope 'private'")
+    _fetch_options(parser)
+
+
+def _fetch_options(parser: Command) -> None:
     _wait(parser)
+    parser.add_argument("--commit", metavar="ID", default="", help="wait until this commit is searchable")
     json_option(parser)
 
 

@@ -1,24 +1,32 @@
 """`skep source …`: what is mirrored."""
 
-import math
 import os
+import re
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
-
-import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
+from skep.doors.cli.admin import print_json
 from skep.doors.cli.main import complain
 from skep.doors.cli.terminal import Bar, ago, clean, table, width
 from skep.errors import BadInput, SkepError
+from skep.model.answers import Fetching
 from skep.model.source import Source
+
+#: URLs of a file in one request
+_AT_ONCE = 1_000
 
 
 def add(args: Namespace) -> int:
     """Every URL is tried; the exit code is that of the first that went wrong."""
+    if args.file is not None:
+        return _add_file(args)
+    if not args.url:
+        raise BadInput("nothing to add", hint="give URLs, or --file with one in each line")
     code, added = exits.OK, []
     with Client() as client:
         for url in args.url:
@@ -38,6 +46,39 @@ def add(args: Namespace) -> int:
     return code
 
 
+def _add_file(args: Namespace) -> int:
+    if args.url or args.wait:
+        raise BadInput("--file stands alone: neither URLs nor --wait go with it")
+    visibility, labels = "private" if args.private else None, args.label
+    wanted = [
+        {"url": absolute(url), "visibility": visibility, "labels": labels} for url in addresses(_lines(args.file))
+    ]
+    code = exits.OK
+    with Client() as client:
+        for first in range(0, len(wanted), _AT_ONCE):
+            for item in client.sources.bulk(wanted[first : first + _AT_ONCE]).items:
+                if args.json:
+                    print_json(item)
+                else:
+                    print(clean(f"{item.status}  {item.url}" + (f"  {item.reason}" if item.reason else "")))
+                if item.status == "refused":
+                    code = exits.BAD_INPUT
+    return code
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return sys.stdin.readlines() if file == "-" else Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {file}: {error}") from error
+
+
+def addresses(lines: Iterable[str]) -> list[str]:
+    """One in each line; what follows a `#` that stands by itself is a remark."""
+    bare = (re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip() for line in lines)
+    return [url for url in bare if url]
+
+
 def absolute(url: str) -> str:
     """A path means what it means here, wherever the server runs; anything else is left as it was typed."""
     if "://" in url or not (url.startswith((".", "/", "~")) or os.path.exists(url)):  # noqa: PTH110 - takes any text
@@ -50,7 +91,7 @@ def listing(args: Namespace) -> int:
         sources = client.sources.list(state=args.state)
         if args.json:
             for source in sources:
-                _print_json(source)
+                print_json(source)
             return exits.OK
         now = time.time()
         rows = [
@@ -68,7 +109,7 @@ def show(args: Namespace) -> int:
     with Client() as client:
         source = client.sources.show(args.ref)
     if args.json:
-        _print_json(source)
+        print_json(source)
         return exits.OK
     now = time.time()
     facts = {
@@ -104,11 +145,19 @@ def update(args: Namespace) -> int:
 
 def fetch(args: Namespace) -> int:
     with Client() as client:
-        asked = time.time()
-        source = client.sources.fetch(args.ref)
-        if args.wait:
-            return _settle(client, source, asked if client.local else later_look(source), args.json)
-    _tell(source, "will be looked at now", args.json)
+        return _fetched(client, client.sources.fetch(args.ref), args)
+
+
+def fetch_url(args: Namespace) -> int:
+    with Client() as client:
+        asked = client.sources.fetch_url(absolute(args.url), visibility="private" if args.private else "public")
+        return _fetched(client, asked, args)
+
+
+def _fetched(client: Client, asked: Fetching, args: Namespace) -> int:
+    if args.wait or args.commit:
+        return _settle(client, asked.source, asked.asked_at, args.json, args.commit)
+    _tell(asked.source, "will be looked at now", args.json)
     return exits.OK
 
 
@@ -117,11 +166,6 @@ def reindex(args: Namespace) -> int:
         source = client.sources.reindex(args.ref)
     _tell(source, "will be indexed anew", args.json)
     return exits.OK
-
-
-def later_look(source: Source) -> float:
-    """For a server whose clock may differ from ours: any look later than the last one it knew has to do."""
-    return math.nextafter(source.last_looked or 0.0, math.inf)
 
 
 def remove(args: Namespace) -> int:
@@ -136,11 +180,13 @@ def remove(args: Namespace) -> int:
     return exits.OK
 
 
-def _settle(client: Client, source: Source, looked_after: float, as_json: bool) -> int:
+def _settle(client: Client, source: Source, looked_after: float, as_json: bool, commit: str = "") -> int:
     """Waits until it is searchable (OK) or failing (FAILED_SOURCE), and shows how far it is meanwhile."""
     bar = Bar()
     while True:
-        waited = client.sources.wait(source.id, looked_after=looked_after, timeout=0.5 if bar.live else 5.0)
+        waited = client.sources.wait(
+            source.id, looked_after=looked_after, commit=commit, timeout=0.5 if bar.live else 5.0
+        )
         if waited.settled:
             break
         progress = waited.source.progress
@@ -164,10 +210,6 @@ def _note(source: Source) -> str:
 
 def _tell(source: Source, what: str, as_json: bool) -> None:
     if as_json:
-        _print_json(source)
+        print_json(source)
     else:
         print(clean(f"{source.id}  {source.name}  {what}"), flush=True)
-
-
-def _print_json(source: Source) -> None:
-    sys.stdout.write(msgspec.json.encode(source).decode() + "\n")

@@ -6,14 +6,21 @@ import msgspec
 from litestar import Response, delete, get, patch, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from skep.core import Core
 from skep.doors.http.given import Asker, InState, Limit, PageToken, TheCore
-from skep.model.answers import Added, FileView, Page, Tree, Waited
-from skep.model.caller import Visibility
+from skep.model.answers import Added, BulkAnswer, Fetching, FileView, Page, Tree, Waited
+from skep.model.caller import Caller, Visibility
 from skep.model.source import Change, Source
+from skep.sources.bulk import MOST, Wanted
 
 _TAGS = ["sources"]
+BULK_LIMIT = 25_000_000
 Rev = Annotated[str, QueryParameter(description="branch, tag or commit; empty: the default branch", max_length=1000)]
 TreePath = Annotated[str, QueryParameter(description="path from the root of the repository", max_length=10_000)]
+
+
+Commit = Annotated[str, QueryParameter(description="until this commit is searchable", max_length=64)]
+Timeout = Annotated[float, QueryParameter(ge=0, le=60, description="seconds")]
 
 
 class NewSource(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,12 +38,48 @@ class SourceEdit(msgspec.Struct, forbid_unknown_fields=True):
     labels: list[str] | None = None
 
 
+class FetchOrder(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    #: of a source that is not known yet
+    visibility: Visibility = "public"
+    wait: bool = False
+    commit: str = ""
+    timeout: Annotated[float, msgspec.Meta(ge=0, le=60)] = 30.0
+
+
+class BulkSource(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    #: id, name or URL of a source that has this URL from now on, and keeps its mirror
+    ref: str = ""
+    visibility: Visibility | None = None
+    labels: list[str] | None = None
+
+
+class Bulk(msgspec.Struct, forbid_unknown_fields=True):
+    sources: Annotated[list[BulkSource], msgspec.Meta(max_length=MOST)]
+
+
 @post("/sources", tags=_TAGS, summary="Add a source; one that is known already is answered with 200")
 async def add_source(core: TheCore, caller: Asker, data: JSONBody[NewSource]) -> Response[Added]:
     added = await core.sources.add(
         caller, data.url, kind=data.kind, visibility=data.visibility, labels=tuple(data.labels)
     )
     return Response(added, status_code=201 if added.created else 200)
+
+
+@post(
+    "/sources/bulk",
+    tags=_TAGS,
+    status_code=200,
+    request_max_body_size=BULK_LIMIT,
+    summary="Add and update many; each URL has its own status",
+)
+async def bulk_sources(core: TheCore, caller: Asker, data: JSONBody[Bulk]) -> BulkAnswer:
+    wanted = [
+        Wanted(one.url, one.ref, one.visibility, None if one.labels is None else tuple(one.labels))
+        for one in data.sources
+    ]
+    return BulkAnswer(await core.bulk.take(caller, wanted))
 
 
 @get("/sources", tags=_TAGS, summary="List sources")
@@ -67,9 +110,28 @@ async def remove_source(core: TheCore, caller: Asker, id: FromPath[str]) -> None
     await core.sources.remove(caller, id)
 
 
-@post("/sources/{id:str}/fetch", tags=_TAGS, status_code=202, summary="Fetch now")
-async def fetch_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source:
-    return await core.sources.fetch(caller, id)
+@post("/sources/{id:str}/fetch", tags=_TAGS, status_code=202, summary="Fetch now, and wait for it if asked")
+async def fetch_source(
+    core: TheCore,
+    caller: Asker,
+    id: FromPath[str],
+    wait: Annotated[bool, QueryParameter(description="answer when it is searchable or failing")] = False,
+    commit: Commit = "",
+    timeout: Timeout = 30.0,
+) -> Fetching:
+    asked = await core.sources.fetch(caller, id)
+    return await _awaited(core, caller, asked, commit, timeout) if wait else asked
+
+
+@post("/fetch", tags=_TAGS, status_code=202, summary="Fetch a URL now; one that is not known yet is added")
+async def fetch_url(core: TheCore, caller: Asker, data: JSONBody[FetchOrder]) -> Fetching:
+    asked = await core.sources.fetch_url(caller, data.url, visibility=data.visibility)
+    return await _awaited(core, caller, asked, data.commit, data.timeout) if data.wait else asked
+
+
+async def _awaited(core: Core, caller: Caller, asked: Fetching, commit: str, timeout: float) -> Fetching:
+    done = await core.gather.wait(caller, asked.source.id, commit=commit, looked_after=asked.asked_at, timeout=timeout)
+    return Fetching(done.source, asked.asked_at, done.settled)
 
 
 @post("/sources/{id:str}/reindex", tags=_TAGS, status_code=202, summary="Build its index anew")
@@ -85,10 +147,10 @@ async def wait_source(
     caller: Asker,
     id: FromPath[str],
     looked_after: Annotated[float, QueryParameter(ge=0, description="only a look after this time counts")] = 0.0,
-    timeout: Annotated[float, QueryParameter(ge=0, le=60, description="seconds")] = 30.0,
+    commit: Commit = "",
+    timeout: Timeout = 30.0,
 ) -> Waited:
-    source, settled = await core.sources.wait(caller, id, looked_after=looked_after, timeout=timeout)
-    return Waited(source, settled)
+    return await core.gather.wait(caller, id, commit=commit, looked_after=looked_after, timeout=timeout)
 
 
 @get("/sources/{id:str}/changes", tags=_TAGS, summary="What moved, newest first")
@@ -110,12 +172,14 @@ async def show_file(core: TheCore, caller: Asker, id: FromPath[str], path: TreeP
 
 HANDLERS = [
     add_source,
+    bulk_sources,
     list_sources,
     find_source,
     show_source,
     update_source,
     remove_source,
     fetch_source,
+    fetch_url,
     reindex_source,
     wait_source,
     list_changes,

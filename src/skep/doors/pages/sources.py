@@ -78,8 +78,8 @@ async def source_page(
 
 @post("/sources/{id:str}/fetch", include_in_schema=False)
 async def fetch_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
-    source = await core.sources.fetch(caller, id)
-    return Redirect(f"/sources/{source.id}", status_code=303)
+    asked = await core.sources.fetch(caller, id)
+    return Redirect(f"/sources/{asked.source.id}", status_code=303)
 
 
 @post("/sources/{id:str}/remove", include_in_schema=False)

@@ -94,6 +94,17 @@ async def changed(folder: Path, old: str, new: str, most: int) -> list[bytes] | 
     return None if len(paths) > most else paths
 
 
+async def reaches(folder: Path, tip: str, commit: str) -> bool:
+    """`commit` is part of the history of `tip`; False as well when the mirror does not have it."""
+    args = ("-C", str(folder), "merge-base", "--is-ancestor", _id(commit), _id(tip))
+    return (await run(args, environment(), seconds=_SECONDS)).code == 0
+
+
+async def on_some_ref(folder: Path, commit: str) -> bool:
+    args = ("-C", str(folder), "for-each-ref", "--count=1", f"--contains={_id(commit)}", "refs/heads", "refs/tags")
+    return bool((await run(args, environment(), seconds=_SECONDS)).out)
+
+
 def _id(commit: str) -> str:
     if not _OID.fullmatch(commit):
         raise NotFound("there is no such commit", hint="give the full id of a commit")
