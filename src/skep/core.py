@@ -6,6 +6,7 @@ from skep.access.service import Access
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
+from skep.sources.lists.service import Lists
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -22,6 +23,7 @@ from skep.topics.service import Topics
 class Core(msgspec.Struct, frozen=True):
     access: Access
     sources: Sources
+    lists: Lists
     bulk: Bulk
     topics: Topics
     groups: Groups

@@ -15,7 +15,6 @@ from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
-from skep.config import is_loopback
 from skep.model.answers import (
     Added,
     BulkAnswer,

@@ -27,7 +27,16 @@ from skep.search.adoption import Adoption
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.git.addresses import GitAddresses
+from skep.sources.git.guard import Guard as HostGuard
+from skep.sources.git.http import Http
+from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.git.mirror import folder_of
 from skep.sources.intake import Intake
+from skep.sources.lists.apply import Apply
+from skep.sources.lists.follow import Follower
+from skep.sources.lists.forges import Forges
+from skep.sources.lists.service import Lists
+from skep.sources.lists.tokens import tokens
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -49,6 +58,9 @@ from skep.topics.groups import Groups
 from skep.topics.queue import Queue
 from skep.topics.retention import sweep_for_ever
 from skep.topics.service import Topics
+
+#: bytes of one page of a forge's API
+_LARGEST_LISTING = 16 << 20
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 
@@ -97,6 +109,21 @@ async def open_rooms(
         for room in (access, fleet, topics, sources, searcher, search, spaces, contexts, owners, journal):
             await room.start()
         gather = Gather(sources, data)
+        lists = Lists(db, clock, sources)
+        await lists.start()
+        http = Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, etags=True)
+        stack.push_async_callback(http.close)
+        forges = Forges(http, HostGuard(settings, clock, local=False), tokens(settings.list_tokens))
+        follower = Follower(
+            db,
+            clock,
+            topics,
+            sources,
+            Apply(db, clock, fleet, sources),
+            partial(folder_of, data),
+            forges,
+            settings.list_every,
+        )
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
@@ -106,6 +133,7 @@ async def open_rooms(
         core = Core(
             access,
             sources,
+            lists,
             Bulk(db, clock, fleet, sources),
             topics,
             Groups(topics, settings.member_seconds),
@@ -124,7 +152,13 @@ async def open_rooms(
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
-        loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
+        loops: list[Loop] = [
+            topics.follow,
+            search.follow,
+            adoption.follow,
+            follower.follow,
+            partial(sweep_for_ever, topics),
+        ]
         loops += [
             dispatcher.run,
             dispatcher.keep,

@@ -14,7 +14,7 @@ from skep.model.answers import BulkItem
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_ids
 from skep.model.source import Source
-from skep.sources.service import CATALOGUE, Address, Sources, checked_labels
+from skep.sources.service import CATALOGUE, Address, Sources, by_hand, checked_labels
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL
 
 MOST = 10_000
@@ -123,6 +123,7 @@ class Bulk:
         wanted = plan.wanted
         if not caller.sees(row["visibility"]):
             return BulkItem(wanted.url, "refused", reason=_PRIVATE)
+        await by_hand(tx, row["id"])
         same_seen = wanted.visibility in (None, row["visibility"])
         if same_seen and plan.labels in (None, json.dumps(json.loads(row["labels"]))):
             return BulkItem(wanted.url, "known", row["id"])
@@ -156,6 +157,7 @@ def _new(id: str, number: int, plan: _Plan, now: float) -> dict[str, Value]:
         "url": address.url,
         "visibility": plan.wanted.visibility or "public",
         "labels": plan.labels or "[]",
+        "by_list": 0,
         "now": now,
         "canonical": address.canonical,
     }

@@ -58,6 +58,7 @@ class Sources:
         async def work(tx: Tx) -> str | None:
             known = await tx.rows("SELECT source FROM url WHERE canonical = :canonical", canonical=address.canonical)
             if known:
+                await by_hand(tx, known[0]["source"])
                 return str(known[0]["source"])
             count = await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 0 RETURNING number")
             await tx.rows(
@@ -69,6 +70,7 @@ class Sources:
                 url=address.url,
                 visibility=visibility,
                 labels=tags,
+                by_list=0,
                 now=now,
             )
             await tx.rows(INSERT_URL, canonical=address.canonical, id=id)
@@ -178,10 +180,11 @@ class Sources:
 
     async def fetch_url(self, caller: Caller, url: str, *, visibility: Visibility = "public") -> Fetching:
         """As `fetch`, for a URL that may not be known yet: then it is added, where that is permitted."""
-        added = await self.add(caller, url, visibility=visibility)
-        if added.created:
+        try:
+            return await self.fetch(caller, url)
+        except NotFound:
+            added = await self.add(caller, url, visibility=visibility)
             return Fetching(added.source, added.source.added_at)
-        return await self.fetch(caller, added.source.id)
 
     async def remove(self, caller: Caller, ref: str) -> Source:
         """Gone from the catalogue at once; the holder deletes the mirror. Added again it is another source."""
@@ -189,16 +192,20 @@ class Sources:
         source = await self.show(caller, ref)
 
         async def work(tx: Tx) -> None:
-            await self._fleet.release(tx, source.id)
-            for table in ("url", "former_name", "entry"):
-                await tx.rows(f"DELETE FROM {table} WHERE source = :id", id=source.id)  # noqa: S608
-            await tx.rows("UPDATE source SET state = 'removed', epoch = epoch + 1 WHERE id = :id", id=source.id)
+            await self.discard(tx, [source.id])
             await note(tx, self._clock.now(), caller, "source.remove", source.url)
-            tx.ring(CATALOGUE)
-            tx.ring(MOVED)
 
         await self._db.write(work)
         return source
+
+    async def discard(self, tx: Tx, sources: Sequence[str]) -> None:
+        await self._fleet.release_many(tx, sources)
+        ids = [{"id": id} for id in sources]
+        for table in ("url", "former_name", "entry"):
+            await tx.many(f"DELETE FROM {table} WHERE source = :id", ids)  # noqa: S608
+        await tx.many("UPDATE source SET state = 'removed', epoch = epoch + 1 WHERE id = :id", ids)
+        tx.ring(CATALOGUE)
+        tx.ring(MOVED)
 
     async def wait(
         self,
@@ -316,6 +323,11 @@ class Sources:
             name=formerly,
         )
         return rows[0] if rows else None
+
+
+async def by_hand(tx: Tx, source: str) -> None:
+    """A person asked for it: no list removes it from now on."""
+    await tx.rows("UPDATE source SET by_list = 0 WHERE id = :id AND by_list = 1", id=source)
 
 
 def checked_labels(labels: Sequence[str]) -> list[str]:
