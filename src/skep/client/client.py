@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+from skep.client.lists import Lists
 from skep.client.rules import Rules
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks, Workers
@@ -46,6 +47,7 @@ class Client:
         #: for requests that have no verb of their own
         self.transport = transport
         self.sources = Sources(self.transport)
+        self.lists = Lists(self.transport)
         self.tokens = Tokens(self.transport)
         self.topics = Topics(self.transport)
         self.rules = Rules(self.transport)

@@ -18,6 +18,7 @@ from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
     contexts,
+    lists,
     log,
     places,
     queue,
@@ -87,6 +88,7 @@ def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
 def _api() -> Router:
     rooms = (
         sources,
+        lists,
         search,
         tokens,
         topics,
