@@ -267,22 +267,35 @@ class Sources:
 
     async def held(self, id: str) -> Held | None:
         """What its holder needs to know of a source: the body of a Hold order."""
-        rows = await self._db.read("SELECT * FROM source WHERE id = :id AND state <> 'removed'", id=id)
-        if not rows:
-            return None
-        row = rows[0]
-        entries = await self._db.read("SELECT name, version FROM entry WHERE source = :id", id=id)
-        told = {entry["name"]: entry["version"] for entry in entries if entry["version"] is not None}
-        return Held(id, row["number"], row["kind"], row["url"], row["epoch"], row["visibility"], told)
+        return (await self.held_many([id])).get(id)
 
-    async def is_former(self, name: str) -> bool:
-        """A source had this name before, and none has it now."""
+    async def held_many(self, ids: Sequence[str]) -> dict[str, Held]:
+        """Those that are there."""
+        names = {f"id{n}": id for n, id in enumerate(dict.fromkeys(ids))}
+        if not names:
+            return {}
+        places = ", ".join(f":{name}" for name in names)
+        entries = await self._db.read(f"SELECT * FROM entry WHERE source IN ({places})", **names)  # noqa: S608
+        told: dict[str, dict[str, str]] = {}
+        for entry in entries:
+            if entry["version"] is not None:
+                told.setdefault(entry["source"], {})[entry["name"]] = entry["version"]
         rows = await self._db.read(
-            "SELECT name FROM former_name WHERE name = :name AND NOT EXISTS "
-            "(SELECT 1 FROM source WHERE source.name = former_name.name AND state <> 'removed')",
-            name=name,
+            f"SELECT * FROM source WHERE state <> 'removed' AND id IN ({places})",  # noqa: S608
+            **names,
         )
-        return bool(rows)
+        return {
+            row["id"]: Held(
+                row["id"],
+                row["number"],
+                row["kind"],
+                row["url"],
+                row["epoch"],
+                row["visibility"],
+                told.get(row["id"], {}),
+            )
+            for row in rows
+        }
 
     def address(self, caller: Caller, kind: str, url: str) -> Address:
         """BadUrl or NotAllowed when the caller may not have it mirrored."""
