@@ -183,7 +183,7 @@ async def open_rooms(
             journal,
             lease,
         )
-        desk = Desk(db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests)
+        desk = Desk(db, clock, fleet, topics, intake, spaces, statuses, reports, requests)
         yield Rooms(me, core, desk, adoption, searcher, loops)
 
 

@@ -32,7 +32,7 @@ from skep.model.task import Run, TaskHold
 from skep.model.topic import Draft
 from skep.roles.requests import Requests
 from skep.sources.intake import Intake, Stale
-from skep.sources.service import Sources
+from skep.sources.views import held
 from skep.spaces.service import Spaces
 from skep.spaces.statuses import Statuses
 from skep.tasks.placing import runs_channel
@@ -50,7 +50,6 @@ class Desk:
         clock: Clock,
         fleet: Fleet,
         topics: Topics,
-        sources: Sources,
         intake: Intake,
         spaces: Spaces,
         statuses: Statuses,
@@ -61,7 +60,6 @@ class Desk:
         self._clock = clock
         self._fleet = fleet
         self._topics = topics
-        self._sources = sources
         self._intake = intake
         self._spaces = spaces
         self._statuses = statuses
@@ -120,8 +118,8 @@ class Desk:
 
     async def orders(self, member: str) -> list[Order]:
         waiting = await pending(self._db, member, ORDERS_AT_ONCE)
-        held = await self._sources.held_many([one.source for one in waiting if one.kind != "release"])
-        composed = [(one.n, _body(one, held.get(one.source))) for one in waiting]
+        known = await held(self._db, [one.source for one in waiting if one.kind != "release"])
+        composed = [(one.n, _body(one, known.get(one.source))) for one in waiting]
         moot = [n for n, body in composed if body is None]
         if moot:
             await confirm(self._db, member, moot)
@@ -150,10 +148,10 @@ class Desk:
         return Ack((outcome.n,))
 
 
-def _body(order: Pending, held: Held | None) -> Hold | Release | FetchNow | None:
+def _body(order: Pending, source: Held | None) -> Hold | Release | FetchNow | None:
     """None: the source is gone, there is nothing left to do."""
     if order.kind == "release":
         return Release(order.source)
-    if held is None:
+    if source is None:
         return None
-    return Hold(held) if order.kind == "hold" else FetchNow(order.source, held.epoch)
+    return Hold(source) if order.kind == "hold" else FetchNow(order.source, source.epoch)

@@ -16,6 +16,7 @@ from skep.model.ids import new_id
 from skep.model.source import Change, Held, Source
 from skep.sources.base import Addresses
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL, STEPS, change_of, source_of
+from skep.sources.views import held
 
 #: rung when anything a waiting person might look at moved
 MOVED = "sources"
@@ -266,36 +267,16 @@ class Sources:
         return Page([change_of(row) for row in rows[:limit]], str(skip + limit) if len(rows) > limit else "")
 
     async def held(self, id: str) -> Held | None:
-        """What its holder needs to know of a source: the body of a Hold order."""
-        return (await self.held_many([id])).get(id)
+        return (await held(self._db, [id])).get(id)
 
-    async def held_many(self, ids: Sequence[str]) -> dict[str, Held]:
-        """Those that are there."""
-        names = {f"id{n}": id for n, id in enumerate(dict.fromkeys(ids))}
-        if not names:
-            return {}
-        places = ", ".join(f":{name}" for name in names)
-        entries = await self._db.read(f"SELECT * FROM entry WHERE source IN ({places})", **names)  # noqa: S608
-        told: dict[str, dict[str, str]] = {}
-        for entry in entries:
-            if entry["version"] is not None:
-                told.setdefault(entry["source"], {})[entry["name"]] = entry["version"]
+    async def is_former(self, name: str) -> bool:
+        """A source had this name before, and none has it now."""
         rows = await self._db.read(
-            f"SELECT * FROM source WHERE state <> 'removed' AND id IN ({places})",  # noqa: S608
-            **names,
+            "SELECT name FROM former_name WHERE name = :name AND NOT EXISTS "
+            "(SELECT 1 FROM source WHERE source.name = former_name.name AND state <> 'removed')",
+            name=name,
         )
-        return {
-            row["id"]: Held(
-                row["id"],
-                row["number"],
-                row["kind"],
-                row["url"],
-                row["epoch"],
-                row["visibility"],
-                told.get(row["id"], {}),
-            )
-            for row in rows
-        }
+        return bool(rows)
 
     def address(self, caller: Caller, kind: str, url: str) -> Address:
         """BadUrl or NotAllowed when the caller may not have it mirrored."""
