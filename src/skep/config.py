@@ -104,6 +104,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clone_concurrency: Annotated[int, _positive("clones and fetches served at the same time; others wait")] = 16
     clone_timeout: Annotated[Seconds, _positive("longest time for serving one clone")] = 3_600.0
 
+    lists: Annotated[
+        Names, _about("lists of sources to follow: URLs of git repositories, github:ORG, gitlab:GROUP, …")
+    ] = ()
+    list_every: Annotated[Seconds, _positive("time between two looks at an organisation of a forge")] = 3_600.0
+    list_tokens: Annotated[
+        Names, _about("where tokens for APIs of forges are, such as api.github.com=env:GITHUB_TOKEN or HOST=file:PATH")
+    ] = ()
+
     manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
     index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000

@@ -8,6 +8,7 @@ from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
 from skep.sources.hooks import Hooks
+from skep.sources.lists.service import Lists
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -24,6 +25,7 @@ from skep.topics.service import Topics
 class Core(msgspec.Struct, frozen=True):
     access: Access
     sources: Sources
+    lists: Lists
     bulk: Bulk
     credentials: Credentials
     hooks: Hooks

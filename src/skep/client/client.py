@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from skep.client.credentials import Credentials
+from skep.client.lists import Lists
 from skep.client.rules import Rules
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks, Workers
@@ -47,6 +48,7 @@ class Client:
         #: for requests that have no verb of their own
         self.transport = transport
         self.sources = Sources(self.transport)
+        self.lists = Lists(self.transport)
         self.tokens = Tokens(self.transport)
         self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)

@@ -56,10 +56,6 @@ async def order_many(tx: Tx, member: str, kind: OrderKind, sources: Sequence[str
     tx.ring(channel(member))
 
 
-async def withdraw(tx: Tx, source: str) -> None:
-    await tx.rows("DELETE FROM ordered WHERE source = :source", source=source)
-
-
 async def pending(db: Database, member: str, limit: int) -> list[Pending]:
     rows = await db.read(
         "SELECT n, kind, source FROM ordered WHERE member = :member ORDER BY n LIMIT :limit", member=member, limit=limit

@@ -6,7 +6,8 @@ the first worker to say hello takes them.
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -145,28 +146,41 @@ class Fleet:
         for busy in self._progress.values():
             busy.pop(source, None)
 
-    async def assign_many(self, tx: Tx, sources: Sequence[str]) -> None:
-        """Give new sources to the worker seen last; without one they wait."""
+    async def assign_many(
+        self, tx: Tx, sources: Sequence[str], pins: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> None:
+        """Give new sources to the worker seen last, or to the first they are pinned to; without one they wait."""
         await orders.lock(tx)
-        rows = await tx.rows("SELECT id FROM member WHERE mirror = 1 ORDER BY last_alive DESC LIMIT 1")
-        member = rows[0]["id"] if rows else None
+        rows = await tx.rows("SELECT id FROM member WHERE mirror = 1 ORDER BY last_alive DESC")
+        members = [row["id"] for row in rows] or [None]
+        holders = {
+            source: next((pin for pin in pins.get(source, ()) if pin in members), members[0]) for source in sources
+        }
         await tx.many(
             "INSERT INTO holding (source, member) VALUES (:source, :member)",
-            [{"source": source, "member": member} for source in sources],
+            [{"source": source, "member": member} for source, member in holders.items()],
         )
-        if member:
-            await orders.order_many(tx, member, "hold", sources)
+        for member in {*holders.values()} - {None}:
+            await orders.order_many(tx, member, "hold", [source for source in sources if holders[source] == member])
 
     async def ask(self, tx: Tx, kind: orders.OrderKind, source: str) -> None:
         """Order something of whoever holds the source; without a holder the hold itself will do it."""
-        rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=source)
-        if rows and rows[0]["member"]:
-            await orders.order_many(tx, rows[0]["member"], kind, [source])
+        await self.ask_many(tx, kind, [source])
 
-    async def release(self, tx: Tx, source: str) -> None:
-        await orders.withdraw(tx, source)
-        await self.ask(tx, "release", source)
-        await tx.rows("DELETE FROM holding WHERE source = :source", source=source)
+    async def ask_many(self, tx: Tx, kind: orders.OrderKind, sources: Sequence[str]) -> None:
+        held: dict[str, list[str]] = {}
+        for source in sources:
+            for row in await tx.rows("SELECT member FROM holding WHERE source = :source", source=source):
+                if row["member"]:
+                    held.setdefault(row["member"], []).append(source)
+        for member, theirs in held.items():
+            await orders.order_many(tx, member, kind, theirs)
+
+    async def release_many(self, tx: Tx, sources: Sequence[str]) -> None:
+        named = [{"source": source} for source in sources]
+        await tx.many("DELETE FROM ordered WHERE source = :source", named)
+        await self.ask_many(tx, "release", sources)
+        await tx.many("DELETE FROM holding WHERE source = :source", named)
         tx.ring(OFFERED)  # what waits for its holder waits in vain
 
     async def members(self) -> list[MemberStatus]:

@@ -13,6 +13,7 @@ from skep.access.service import Access
 from skep.clock import Clock
 from skep.config import Settings
 from skep.core import Core
+from skep.engines.db.base import Database
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
@@ -30,8 +31,17 @@ from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
+from skep.sources.git.guard import Guard as HostGuard
+from skep.sources.git.http import Http
+from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.git.mirror import folder_of
 from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
+from skep.sources.lists.apply import Apply
+from skep.sources.lists.follow import Follower
+from skep.sources.lists.forges import Forges
+from skep.sources.lists.service import Lists
+from skep.sources.lists.tokens import tokens
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -53,6 +63,9 @@ from skep.topics.groups import Groups
 from skep.topics.queue import Queue
 from skep.topics.retention import sweep_for_ever
 from skep.topics.service import Topics
+
+#: bytes of one page of a forge's API
+_LARGEST_LISTING = 16 << 20
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 
@@ -109,6 +122,10 @@ async def open_rooms(
         for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
             await room.start()
         gather = Gather(sources, data, interest)
+        lists = Lists(db, clock, sources)
+        await lists.start()
+        http = Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, etags=True)
+        stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
@@ -118,6 +135,7 @@ async def open_rooms(
         core = Core(
             access,
             sources,
+            lists,
             Bulk(db, clock, fleet, sources),
             credentials,
             Hooks(db, clock, fleet, credentials, addresses),
@@ -138,7 +156,13 @@ async def open_rooms(
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
-        loops: list[Loop] = [topics.follow, search.follow, adoption.follow, partial(sweep_for_ever, topics)]
+        loops: list[Loop] = [
+            topics.follow,
+            search.follow,
+            adoption.follow,
+            _follower(settings, db, clock, topics, sources, fleet, http).follow,
+            partial(sweep_for_ever, topics),
+        ]
         loops += [
             dispatcher.run,
             dispatcher.keep,
@@ -171,3 +195,11 @@ async def open_rooms(
 
 async def _alive(fleet: Fleet) -> set[str]:
     return {member.id for member in await fleet.members() if member.state == "alive"}
+
+
+def _follower(
+    settings: Settings, db: Database, clock: Clock, topics: Topics, sources: Sources, fleet: Fleet, http: Http
+) -> Follower:
+    forges = Forges(http, HostGuard(settings, clock, local=False), tokens(settings.list_tokens))
+    folder = partial(folder_of, Path(settings.data))
+    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, forges, settings.list_every)

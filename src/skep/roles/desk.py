@@ -29,6 +29,7 @@ from skep.link.messages import (
 )
 from skep.model.credential import Key
 from skep.model.ids import new_id
+from skep.model.source import Held
 from skep.model.task import Run, TaskHold
 from skep.model.topic import Draft
 from skep.roles.requests import Requests
@@ -135,24 +136,12 @@ class Desk:
 
     async def orders(self, member: str) -> list[Order]:
         waiting = await pending(self._db, member, ORDERS_AT_ONCE)
-        composed = [(one.n, await self._body(one)) for one in waiting]
+        known = await self._sources.held_many([one.source for one in waiting if one.kind != "release"])
+        composed = [(one.n, _body(one, known.get(one.source))) for one in waiting]
         moot = [n for n, body in composed if body is None]
         if moot:
             await confirm(self._db, member, moot)
         return [Order(n, body) for n, body in composed if body is not None]
-
-    async def _body(self, order: Pending) -> Hold | Release | FetchNow | None:
-        """None: the source is gone, there is nothing left to do."""
-        if order.kind == "release":
-            return Release(order.source)
-        held = await self._sources.held(order.source)
-        if held is None:
-            return None
-        match order.kind:
-            case "hold":
-                return Hold(held)
-            case _:
-                return FetchNow(order.source, held.epoch)
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
         """Reports of one source in their order, sources side by side, so that the database can gather their commits."""
@@ -175,3 +164,12 @@ class Desk:
         if isinstance(verdict, Stale):
             return Refused(outcome.n, "stale", verdict.reason)
         return Ack((outcome.n,))
+
+
+def _body(order: Pending, source: Held | None) -> Hold | Release | FetchNow | None:
+    """None: the source is gone, there is nothing left to do."""
+    if order.kind == "release":
+        return Release(order.source)
+    if source is None:
+        return None
+    return Hold(source) if order.kind == "hold" else FetchNow(order.source, source.epoch)

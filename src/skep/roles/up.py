@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
 from skep.link.lines import LineBuffer
 from skep.link.server import LinkServer
-from skep.model.caller import SYSTEM
+from skep.model.caller import SYSTEM, Caller
 from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
 from skep.roles.build import Loop, Rooms, open_rooms
@@ -109,7 +109,8 @@ async def _up(
                 group.create_task(keep_worker(Start(settings, address, token))),
             ]
             await rooms.adoption.sweep()
-            await _add(rooms, add)
+            await _add(rooms.core.sources.add, add)
+            await _add(rooms.core.lists.add, settings.lists)
             await _greet(rooms, listener)
             stack.callback(_note_whereabouts(listener, Path(settings.data)))
             await stop.wait()
@@ -177,12 +178,12 @@ async def _merge(rooms: Rooms) -> None:
         await asyncio.sleep(0 if merged else 10)
 
 
-async def _add(rooms: Rooms, urls: Sequence[str]) -> None:
+async def _add(add: Callable[[Caller, str], Awaitable[object]], urls: Sequence[str]) -> None:
     for url in urls:
         try:
-            await rooms.core.sources.add(SYSTEM, url)
+            await add(SYSTEM, url)
         except SkepError as error:
-            log.error("could not add a source", extra={"url": url, "reason": error.message, "hint": error.hint})
+            log.error("could not add a source or list", extra={"url": url, "reason": error.message, "hint": error.hint})
 
 
 def _note_whereabouts(listener: socket.socket, data: Path) -> Callable[[], None]:

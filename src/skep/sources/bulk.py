@@ -15,7 +15,7 @@ from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_ids
 from skep.model.source import Source
 from skep.sources.given import labels_of
-from skep.sources.service import CATALOGUE, Address, Sources
+from skep.sources.service import CATALOGUE, Address, Sources, by_hand
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL
 
 MOST = 10_000
@@ -124,6 +124,7 @@ class Bulk:
         wanted = plan.wanted
         if not caller.sees(row["visibility"]):
             return BulkItem(wanted.url, "refused", reason=_PRIVATE)
+        await by_hand(tx, row["id"])
         same_seen = wanted.visibility in (None, row["visibility"])
         if same_seen and plan.labels in (None, json.dumps(json.loads(row["labels"]))):
             return BulkItem(wanted.url, "known", row["id"])
@@ -157,6 +158,7 @@ def _new(id: str, number: int, plan: _Plan, now: float) -> dict[str, Value]:
         "url": address.url,
         "visibility": plan.wanted.visibility or "public",
         "labels": plan.labels or "[]",
+        "by_list": 0,
         "now": now,
         "canonical": address.canonical,
     }

@@ -18,12 +18,12 @@ from skep.model.source import Change, Held, Source, SourceSettings
 from skep.sources.base import Addresses
 from skep.sources.given import labels_of, settings_of
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL, STEPS, change_of, source_of
+from skep.sources.views import held
 
 #: rung when anything a waiting person might look at moved
 MOVED = "sources"
 #: rung when the set of sources, their names or their visibility changed
 CATALOGUE = "catalogue"
-_NONE = SourceSettings()
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -72,6 +72,7 @@ class Sources:
         async def work(tx: Tx) -> str | None:
             known = await tx.rows("SELECT source FROM url WHERE canonical = :canonical", canonical=address.canonical)
             if known:
+                await by_hand(tx, known[0]["source"])
                 return str(known[0]["source"])
             count = await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 0 RETURNING number")
             await tx.rows(
@@ -83,6 +84,7 @@ class Sources:
                 url=address.url,
                 visibility=visibility,
                 labels=tags,
+                by_list=0,
                 now=now,
             )
             await tx.rows(INSERT_URL, canonical=address.canonical, id=id)
@@ -201,10 +203,11 @@ class Sources:
 
     async def fetch_url(self, caller: Caller, url: str, *, visibility: Visibility = "public") -> Fetching:
         """As `fetch`, for a URL that may not be known yet: then it is added, where that is permitted."""
-        added = await self.add(caller, url, visibility=visibility)
-        if added.created:
+        try:
+            return await self.fetch(caller, url)
+        except NotFound:
+            added = await self.add(caller, url, visibility=visibility)
             return Fetching(added.source, added.source.added_at)
-        return await self.fetch(caller, added.source.id)
 
     async def accept(self, caller: Caller, ref: str) -> Source:
         """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed."""
@@ -228,16 +231,20 @@ class Sources:
         source = await self.show(caller, ref)
 
         async def work(tx: Tx) -> None:
-            await self._fleet.release(tx, source.id)
-            for table in ("url", "former_name", "entry"):
-                await tx.rows(f"DELETE FROM {table} WHERE source = :id", id=source.id)  # noqa: S608
-            await tx.rows("UPDATE source SET state = 'removed', epoch = epoch + 1 WHERE id = :id", id=source.id)
+            await self.discard(tx, [source.id])
             await note(tx, self._clock.now(), caller, "source.remove", source.url)
-            tx.ring(CATALOGUE)
-            tx.ring(MOVED)
 
         await self._db.write(work)
         return source
+
+    async def discard(self, tx: Tx, sources: Sequence[str]) -> None:
+        await self._fleet.release_many(tx, sources)
+        ids = [{"id": id} for id in sources]
+        for table in ("url", "former_name", "entry"):
+            await tx.many(f"DELETE FROM {table} WHERE source = :id", ids)  # noqa: S608
+        await tx.many("UPDATE source SET state = 'removed', epoch = epoch + 1 WHERE id = :id", ids)
+        tx.ring(CATALOGUE)
+        tx.ring(MOVED)
 
     async def wait(
         self,
@@ -298,23 +305,11 @@ class Sources:
         return Page([change_of(row) for row in rows[:limit]], str(skip + limit) if len(rows) > limit else "")
 
     async def held(self, id: str) -> Held | None:
-        """What its holder needs to know of a source: the body of a Hold order."""
-        rows = await self._db.read("SELECT * FROM source WHERE id = :id AND state <> 'removed'", id=id)
-        if not rows:
-            return None
-        row = rows[0]
-        entries = await self._db.read("SELECT name, version FROM entry WHERE source = :id", id=id)
-        told = {entry["name"]: entry["version"] for entry in entries if entry["version"] is not None}
-        source = source_of(row)
-        settings = source.settings
-        for label in source.labels:
-            settings = settings.over(self._by_label.get(label, _NONE))
-        return Held(
-            *(id, source.number, source.kind, source.url, source.epoch, source.visibility, told),
-            labels=source.labels,
-            settings=settings,
-            accepted=row["accepted"],
-        )
+        return (await self.held_many([id])).get(id)
+
+    async def held_many(self, ids: Sequence[str]) -> dict[str, Held]:
+        """What holders need to know of sources: the bodies of Hold orders."""
+        return await held(self._db, ids, self._by_label)
 
     async def is_former(self, name: str) -> bool:
         """A source had this name before, and none has it now."""
@@ -364,3 +359,8 @@ class Sources:
             name=formerly,
         )
         return rows[0] if rows else None
+
+
+async def by_hand(tx: Tx, source: str) -> None:
+    """A person asked for it: no list removes it from now on."""
+    await tx.rows("UPDATE source SET by_list = 0 WHERE id = :id AND by_list = 1", id=source)

@@ -15,7 +15,8 @@ STEPS = [
         epoch BIGINT NOT NULL, accepted TEXT NOT NULL,
         default_branch TEXT NOT NULL, added_at DOUBLE PRECISION NOT NULL, last_looked DOUBLE PRECISION,
         last_fetched DOUBLE PRECISION, last_changed DOUBLE PRECISION, next_poll DOUBLE PRECISION,
-        failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION
+        failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION,
+        by_list BIGINT NOT NULL
     );
     CREATE INDEX source_name ON source (name);
     CREATE INDEX source_state ON source (state, id);
@@ -40,9 +41,9 @@ STEPS = [
 ]
 
 INSERT_SOURCE = """
-    INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at,
+    INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at, by_list,
         state, settings, epoch, accepted, default_branch, failures)
-    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, 'new', '{}', 1, '', '', 0)
+    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, :by_list, 'new', '{}', 1, '', '', 0)
 """
 INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
 

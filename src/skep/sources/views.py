@@ -1,14 +1,15 @@
 """What other rooms ask of the catalogue's tables."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from skep.engines.db.base import Database, Tx
 from skep.model.caller import Visibility
-from skep.model.source import Source
+from skep.model.source import Held, Source, SourceSettings
 from skep.sources.tables import source_of
 
+_NONE = SourceSettings()
 #: a source's row beside the row of its default branch
 _WITH_BRANCH = "source JOIN entry ON entry.source = source.id AND entry.name = 'refs/heads/' || source.default_branch"
 
@@ -63,3 +64,32 @@ async def living(db: Database, id: str) -> Source | None:
     """None: it was removed."""
     rows = await db.read("SELECT * FROM source WHERE id = :id AND state <> 'removed'", id=id)
     return source_of(rows[0]) if rows else None
+
+
+async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSettings]) -> dict[str, Held]:
+    """What holders need to know of sources, of those that are there: the bodies of Hold orders."""
+    names = {f"id{n}": id for n, id in enumerate(dict.fromkeys(ids))}
+    if not names:
+        return {}
+    places = ", ".join(f":{name}" for name in names)
+    told: dict[str, dict[str, str]] = {}
+    for entry in await db.read(
+        f"SELECT * FROM entry WHERE version IS NOT NULL AND source IN ({places})",  # noqa: S608
+        **names,
+    ):
+        told.setdefault(entry["source"], {})[entry["name"]] = entry["version"]
+    rows = await db.read(f"SELECT * FROM source WHERE state <> 'removed' AND id IN ({places})", **names)  # noqa: S608
+    found: dict[str, Held] = {}
+    for row in rows:
+        source = source_of(row)
+        settings = source.settings
+        for label in source.labels:
+            settings = settings.over(by_label.get(label, _NONE))
+        found[source.id] = Held(
+            *(source.id, source.number, source.kind, source.url, source.epoch, source.visibility),
+            told=told.get(source.id, {}),
+            labels=source.labels,
+            settings=settings,
+            accepted=row["accepted"],
+        )
+    return found

@@ -65,6 +65,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser(
         "fetch", help="look at a URL now, and add it if need be", fill=_fill_fetch_url, run="source:fetch_url"
     )
+    commands.add_parser("list", help="follow lists of sources", fill=_fill_lists)
     commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
@@ -336,6 +337,12 @@ def _fill_worker(parser: Command) -> None:
 
 def _fill_rule(parser: Command) -> None:
     from skep.doors.cli.rule import fill
+
+    fill(parser)
+
+
+def _fill_lists(parser: Command) -> None:
+    from skep.doors.cli.lists import fill
 
     fill(parser)
 

@@ -20,6 +20,7 @@ from skep.doors.http import (
     contexts,
     credentials,
     hooks,
+    lists,
     log,
     places,
     queue,
@@ -89,6 +90,7 @@ def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
 def _api() -> Router:
     rooms = (
         sources,
+        lists,
         search,
         tokens,
         credentials,

@@ -6,6 +6,7 @@ from skep.doors.pages import (
     contexts,
     docs,
     files,
+    lists,
     log,
     login,
     rules,
@@ -21,6 +22,7 @@ from skep.doors.pages import (
 HANDLERS = [
     *search.HANDLERS,
     *sources.HANDLERS,
+    *lists.HANDLERS,
     *files.HANDLERS,
     *login.HANDLERS,
     *topics.HANDLERS,

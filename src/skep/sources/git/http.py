@@ -36,15 +36,18 @@ class Reply(NamedTuple):
     redirect: str
     #: seconds; 0 when the server does not ask for a pause
     retry_after: int
+    #: stands for what was answered, in If-None-Match
+    etag: str = ""
 
 
 class Http:
     """Belongs to one event loop."""
 
-    def __init__(self, *, ca: str, timeout: float, largest: int, connections: int) -> None:
+    def __init__(self, *, ca: str, timeout: float, largest: int, connections: int, etags: bool = False) -> None:
         self._ca = ca
         self._timeout = timeout
         self._largest = largest
+        self._etags = etags
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
         self._free: list[Any] = []
@@ -59,7 +62,13 @@ class Http:
     async def ask(self, url: str, headers: Sequence[str], body: bytes | None, pins: Sequence[str]) -> Reply:
         """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS."""
         parts: list[bytes] = []
+        etag = ""
         size = 0
+
+        def hear(line: bytes) -> None:
+            nonlocal etag
+            if line[:5].lower() == b"etag:":
+                etag = line[5:].decode("latin-1").strip()
 
         def take(chunk: bytes) -> int:
             nonlocal size
@@ -72,6 +81,8 @@ class Http:
         curl.setopt(pycurl.HTTPHEADER, list(headers))
         curl.setopt(pycurl.RESOLVE, list(pins))
         curl.setopt(pycurl.WRITEFUNCTION, take)
+        if self._etags:
+            curl.setopt(pycurl.HEADERFUNCTION, hear)
         # TLS tells at once whether HTTP/2 is spoken; without it, waiting would be for nothing
         curl.setopt(pycurl.PIPEWAIT, url.startswith("https:"))
         if body is None:
@@ -87,6 +98,7 @@ class Http:
                 curl.getinfo(pycurl.CONTENT_TYPE) or "",
                 curl.getinfo(pycurl.REDIRECT_URL) or "",
                 curl.getinfo(pycurl.RETRY_AFTER),
+                etag,
             )
         except BaseException:
             curl.close()

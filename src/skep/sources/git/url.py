@@ -9,6 +9,7 @@ import os
 import posixpath
 import re
 import socket
+from functools import lru_cache
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
@@ -62,6 +63,7 @@ class Parts(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
+@lru_cache(maxsize=256)  # one URL is asked for its canonical form, its name and more in a row
 def parse(url: str) -> Parts:
     """BadUrl unless `url` names a repository; the message never repeats a password."""
     if len(url) > LONGEST:
@@ -184,6 +186,7 @@ def _split_port(place: str) -> tuple[str, int | None]:
     return host, int(port)
 
 
+@lru_cache(maxsize=1024)  # a million URLs have few hosts
 def _host(host: str) -> str:
     """Lower case, IDNA, and every spelling of an address as that address: what is compared must be what is asked."""
     if host.startswith("["):

@@ -1,0 +1,206 @@
+"""Following lists: what is asked is what is, not what happened.
+
+A list whose repository stands at another commit than the one read last is read again, and in it every file whose stamp
+is another one. So a kill at any moment costs only the file that was being read.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from skep.clock import Clock
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import SkepError
+from skep.model.caller import Caller
+from skep.model.ids import new_id
+from skep.model.topic import Draft
+from skep.sources.lists import tree
+from skep.sources.lists.apply import Apply, Wanted
+from skep.sources.lists.forges import Forges, Place, Refused, place_of
+from skep.sources.lists.parse import Parsed
+from skep.sources.lists.tables import LOST
+from skep.sources.service import CATALOGUE, MOVED, Address, Sources
+from skep.topics.service import FAILURES, Topics
+
+#: a list that would remove more than this share and this many of its sources waits for a person
+BRAKE_SHARE, BRAKE_COUNT = 0.05, 10
+#: files in memory at the same time
+_FILES_AT_ONCE = 16
+#: seconds between two tries to read what could not be read
+_AGAIN = 60.0
+#: rooms that keep the whole catalogue in memory hear of additions so often while a long list is read
+_RING_EVERY = 60.0
+#: who asks for what stands in a list: nobody who may see this machine's folders
+_STRANGER = Caller("list", frozenset({"read", "write"}))
+_DUE = """
+    SELECT list.*, entry.version AS newest FROM list LEFT JOIN source ON source.id = list.source
+    LEFT JOIN entry ON entry.source = source.id AND entry.name = 'refs/heads/' || source.default_branch
+    WHERE list.state = 'removed' OR (list.state = 'waiting' AND list.confirmed = list.version)
+        OR (list.next_read <= :now AND (list.kind <> 'git' OR entry.version <> list.version)) ORDER BY list.id
+"""
+
+
+class Follower:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        topics: Topics,
+        sources: Sources,
+        apply: Apply,
+        mirror: Callable[[str], Path],
+        forges: Forges,
+        every: float,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._topics = topics
+        self._sources = sources
+        self._apply = apply
+        #: where the mirror of a source is
+        self._mirror = mirror
+        self._forges = forges
+        self._every = every
+        self._rang = 0.0
+
+    async def follow(self) -> None:
+        """For ever."""
+        async with self._db.listen(MOVED) as bell:
+            while True:
+                await self.step()
+                await bell.wait(30.0)
+
+    async def step(self) -> None:
+        """Read every list that has moved or whose time has come, and carry out what was confirmed."""
+        for row in await self._db.read(_DUE, now=self._clock.now()):
+            try:
+                await self._bring(row)
+            except (SkepError, Refused) as error:
+                pause = error.pause if isinstance(error, Refused) else 0.0
+                await self._failed(row, str(error), max(pause, _AGAIN))
+
+    async def _bring(self, row: Row) -> None:
+        if row["state"] == "removed":
+            await self._purge(row["id"])
+            return
+        if row["state"] == "waiting" and row["confirmed"] == row["version"]:
+            version = row["version"]
+        else:
+            place = place_of(row["url"]) if row["kind"] != "git" else None
+            version = await self._read_forge(row, place) if place else await self._read_git(row)
+        await self._settle(row, version)
+
+    async def _read_git(self, row: Row) -> str:
+        folder, commit = self._mirror(row["source"]), row["newest"]
+        found = await asyncio.to_thread(tree.files, folder, commit)
+        stamps = await self._stamps(row["id"])
+        changed = iter([file for file in found if stamps.get(file.path) != file.stamp])
+        while chunk := list(islice(changed, _FILES_AT_ONCE)):
+            read = await asyncio.to_thread(self._parse, folder, chunk)
+            for file, said in read:
+                await self._apply.file(
+                    Wanted(row["id"], file.path, file.stamp, said.entries, said.problems, row["visibility"])
+                )
+            await self._ring()
+        for path in stamps.keys() - {file.path for file in found}:
+            await self._apply.file(Wanted(row["id"], path, ""))
+        return str(commit)
+
+    def _parse(self, folder: Path, files: Sequence[tree.File]) -> list[tuple[tree.File, Parsed]]:
+        return list(tree.read_files(folder, files, self._address))
+
+    async def _read_forge(self, row: Row, place: Place) -> str:
+        stamps = await self._stamps(row["id"])
+        if not await self._forges.changed(place, tuple(filter(None, stamps.get("", "").split("\n")))):
+            return str(row["version"])
+        said = await self._forges.listing(
+            place, self._address, forks=bool(row["forks"]), archived=bool(row["archived"])
+        )
+        stamp = "\n".join(said.etags) if all(said.etags) else "\n"
+        await self._apply.file(Wanted(row["id"], "", stamp, said.entries, said.problems, row["visibility"]))
+        return said.version
+
+    async def _settle(self, row: Row, version: str) -> None:
+        """Take away what is gone, or wait for a person when it is suspiciously much."""
+        lost = int((await self._db.read(LOST, list=row["id"]))[0]["n"])
+        sums = await self._db.read("SELECT sum(entries) AS n FROM list_file WHERE list = :list", list=row["id"])
+        living = int(sums[0]["n"] or 0)
+        much = lost > BRAKE_COUNT and lost > BRAKE_SHARE * (living + lost)
+        waits = (much or (lost > 1 and not living)) and row["confirmed"] != version
+        while not waits and await self._apply.remove(row["id"]):
+            pass
+        told = row["state"] == "waiting" and row["version"] == version
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE list SET state = :state, version = :version, waiting = :waiting, failure = '', "
+                "read_at = :now, next_read = :next WHERE id = :id AND state <> 'removed'",
+                state="waiting" if waits else "current",
+                version=version,
+                waiting=lost if waits else 0,
+                now=now,
+                next=now + self._every if row["kind"] != "git" else 0.0,
+                id=row["id"],
+            )
+            if waits and not told:
+                message = (
+                    f"{row['url']} would remove {lost:,} of {living + lost:,} sources; `skep list confirm` lets it"
+                )
+                await self._topics.tell(tx, FAILURES, [_notice(row, "list_waits", message, now)], now)
+            tx.ring(CATALOGUE)
+
+        await self._db.write(work)
+
+    async def _failed(self, row: Row, message: str, pause: float) -> None:
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE list SET state = CASE WHEN state IN ('removed', 'waiting') THEN state ELSE 'failing' END, "
+                "failure = :message, next_read = :next WHERE id = :id",
+                message=message,
+                next=now + min(pause, self._every),
+                id=row["id"],
+            )
+            if row["failure"] != message:
+                await self._topics.tell(tx, FAILURES, [_notice(row, "list_failing", message, now)], now)
+
+        await self._db.write(work)
+
+    async def _purge(self, list: str) -> None:
+        while await self._apply.remove(list, all=True):
+            pass
+
+        async def work(tx: Tx) -> None:
+            for table, key in (("list_file", "list"), ("list_problem", "list"), ("list", "id")):
+                await tx.rows(f"DELETE FROM {table} WHERE {key} = :list", list=list)  # noqa: S608
+
+        await self._db.write(work)
+
+    async def _stamps(self, list: str) -> dict[str, str]:
+        rows = await self._db.read("SELECT file, stamp FROM list_file WHERE list = :list", list=list)
+        return {row["file"]: row["stamp"] for row in rows}
+
+    async def _ring(self) -> None:
+        now = self._clock.now()
+        if now - self._rang < _RING_EVERY:
+            return
+        self._rang = now
+
+        async def work(tx: Tx) -> None:
+            tx.ring(CATALOGUE)
+
+        await self._db.write(work)
+
+    def _address(self, url: str) -> Address:
+        return self._sources.address(_STRANGER, "git", url)
+
+
+def _notice(row: Row, kind: str, message: str, now: float) -> Draft:
+    id = new_id("flr", now)
+    event = {"id": id, "list": row["id"], "url": row["url"], "kind": kind, "message": message, "at": now}
+    return Draft(msgspec.json.encode(event), id, row["id"])

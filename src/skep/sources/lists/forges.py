@@ -1,0 +1,212 @@
+"""What an organisation or group of a forge holds, by the forge's API, page by page."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from skep.errors import BadInput, SkepError
+from skep.model.caller import Visibility
+from skep.model.source_list import ListKind
+from skep.sources.git.guard import Guard
+from skep.sources.git.http import Http, NetworkError, Reply
+from skep.sources.lists.parse import Entry, ToAddress
+from skep.sources.lists.tokens import Token
+from skep.sources.lists.yaml import Problem
+
+MOST = 100_000
+_MOST_PAGES = 5_000
+_REDIRECTS = 3
+_OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
+
+
+class _Forge(msgspec.Struct, frozen=True):
+    #: the forge everybody means, and the API at any other host
+    home: str
+    api: str
+    #: of an organisation, and of a person
+    paths: tuple[str, str]
+    query: str
+    header: str
+    url: str
+
+
+_FORGES: dict[str, _Forge] = {
+    "github": _Forge(
+        *("https://api.github.com", "/api/v3", ("/orgs/{}/repos", "/users/{}/repos")),
+        *("type=all&sort=created&direction=asc&per_page=100", "Authorization: Bearer", "clone_url"),
+    ),
+    "gitlab": _Forge(
+        *("https://gitlab.com/api/v4", "/api/v4", ("/groups/{}/projects", "/users/{}/projects")),
+        *("include_subgroups=true&order_by=id&sort=asc&per_page=100", "PRIVATE-TOKEN:", "http_url_to_repo"),
+    ),
+    "gitee": _Forge(
+        *("https://gitee.com/api/v5", "/api/v5", ("/orgs/{}/repos", "/users/{}/repos")),
+        *("type=all&per_page=100", "Authorization: Bearer", "html_url"),
+    ),
+    "gitea": _Forge(
+        "", "/api/v1", ("/orgs/{}/repos", "/users/{}/repos"), "limit=50", "Authorization: token", "clone_url"
+    ),
+}
+
+
+class Place(msgspec.Struct, frozen=True):
+    kind: ListKind
+    #: where the API is, without a slash at its end
+    api: str
+    owner: str
+
+    def path(self, which: int, page: int) -> str:
+        forge = _FORGES[self.kind]
+        return f"{self.api}{forge.paths[which].format(quote(self.owner, safe=''))}?{forge.query}&page={page}"
+
+
+class Listing(msgspec.Struct, frozen=True):
+    entries: list[Entry]
+    problems: list[Problem]
+    #: of each page, to ask whether it is still the same
+    etags: tuple[str, ...]
+
+    @property
+    def version(self) -> str:
+        said = "\n".join(sorted(f"{entry.name} {entry.address.canonical}" for entry in self.entries))
+        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+
+
+class Refused(Exception):
+    """The forge did not tell; nothing follows from that. The text is for people."""
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+class _Repository(msgspec.Struct):
+    id: int
+    clone_url: str = ""
+    http_url_to_repo: str = ""
+    html_url: str = ""
+    fork: bool = False
+    forked_from_project: Any = None
+    archived: bool = False
+    private: bool = False
+    visibility: str = "public"
+
+    @property
+    def seen(self) -> Visibility | None:
+        return "private" if self.private or self.visibility != "public" else None
+
+
+def place_of(text: str) -> Place | None:
+    """`github:org`, `gitlab:group/sub`, `gitea:https://host/org`; None: it is something else."""
+    kind, _, where = text.partition(":")
+    if kind not in _FORGES:
+        return None
+    forge, owner = _FORGES[kind], where.strip("/")
+    api = forge.home
+    if "://" in where:
+        parts = urlsplit(where)
+        owner = parts.path.strip("/")
+        api = f"{parts.scheme}://{parts.netloc.lower()}{forge.api}"
+    if not api:
+        raise BadInput(f"'{text[:80]}' does not say which host", hint=f"write {kind}:https://HOST/ORGANISATION")
+    if not _OWNER.fullmatch(owner) or ("/" in owner and kind != "gitlab"):
+        raise BadInput(
+            f"'{owner[:80]}' is no name of an organisation", hint=f"write {kind}:NAME or {kind}:https://HOST/NAME"
+        )
+    return Place(kind, api, owner)  # type: ignore[arg-type]  # it is one of the four
+
+
+class Forges:
+    def __init__(self, http: Http, guard: Guard, token: Token) -> None:
+        self._http = http
+        self._guard = guard
+        self._token = token
+
+    async def changed(self, place: Place, etags: Sequence[str]) -> bool:
+        """False only when the forge says of every page that it is as before."""
+        if not etags or not all(etags):
+            return True
+        which = 1 if etags[0].startswith("user ") else 0
+        for page, etag in enumerate(etags, 1):
+            reply = await self._ask(place, place.path(which, page), etag.removeprefix("user "))
+            if reply.status != 304:
+                return True
+        return False
+
+    async def listing(self, place: Place, address: ToAddress, *, forks: bool, archived: bool) -> Listing:
+        """Everything, by the forge's own ids; a repository that was renamed keeps its id."""
+        entries: dict[str, Entry] = {}
+        problems: list[Problem] = []
+        etags: list[str] = []
+        which = 0
+        for page in range(1, _MOST_PAGES):
+            reply = await self._ask(place, place.path(which, page))
+            if reply.status == 404 and page == 1:
+                which = 1
+                reply = await self._ask(place, place.path(which, page))
+            etags.append(f"user {reply.etag}" if which and reply.etag else reply.etag)
+            found = _repositories(place, reply)
+            if not found:
+                return Listing(list(entries.values()), problems, tuple(etags))
+            for one in found:
+                fork = one.fork or one.forked_from_project is not None
+                if (fork and not forks) or (one.archived and not archived):
+                    continue
+                try:
+                    url = getattr(one, _FORGES[place.kind].url)
+                    entries[str(one.id)] = Entry(str(one.id), address(url), visibility=one.seen)
+                except SkepError as error:
+                    problems.append(Problem(page, f"repository {one.id}: {error.message}"))
+            if len(entries) > MOST:
+                break
+        raise Refused(f"{place.owner} holds more than {MOST:,} repositories; that is no list for Skep")
+
+    async def _ask(self, place: Place, url: str, etag: str = "") -> Reply:
+        host = urlsplit(url).netloc
+        headers = ["Accept: application/json"]
+        if token := self._token(host):
+            headers.append(f"{_FORGES[place.kind].header} {token}")
+        if etag:
+            headers.append(f"If-None-Match: {etag}")
+        for _ in range(_REDIRECTS):
+            reply = await self._exchange(url, headers)
+            if reply.status not in (301, 302, 307, 308):
+                return reply
+            if urlsplit(reply.redirect)[:2] != urlsplit(url)[:2]:
+                raise Refused(f"{host} sends us to another host, which is not followed")
+            url = reply.redirect
+        raise Refused(f"{host} sends us round in circles")
+
+    async def _exchange(self, url: str, headers: Sequence[str]) -> Reply:
+        parts = self._guard.check_url(url.partition("?")[0])
+        try:
+            addresses = await self._guard.resolve(parts.host, parts.port)
+            pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
+            return await self._http.ask(url, headers, None, pins)
+        except (OSError, TimeoutError):
+            raise Refused(f"the host '{parts.host}' was not found") from None
+        except NetworkError as error:
+            raise Refused(f"{parts.authority}: {error}") from None
+
+
+def _repositories(place: Place, reply: Reply) -> list[_Repository]:
+    host = urlsplit(place.api).netloc
+    match reply.status:
+        case 200:
+            pass
+        case 401 | 403 | 429 if reply.retry_after > 0 or reply.status == 429:
+            raise Refused(f"{host} says we ask too often", float(reply.retry_after))
+        case 401 | 403:
+            raise Refused(f"{host} refuses access ({reply.status}); give a token in the setting `list_tokens`")
+        case 404:
+            raise Refused(f"{host} knows no organisation or person '{place.owner}', or does not show it to us")
+        case status:
+            raise Refused(f"{host} answers with status {status}")
+    try:
+        return msgspec.json.decode(reply.body, type=list[_Repository])
+    except msgspec.DecodeError as error:
+        raise Refused(f"{host} answers with something else than repositories: {error}") from None

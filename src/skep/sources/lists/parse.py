@@ -1,0 +1,177 @@
+"""From a file of a list to its entries (pure). What is wrong with one entry does not harm the others."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from skep.errors import SkepError
+from skep.model.caller import Visibility
+from skep.sources.given import labels_of
+from skep.sources.lists.yaml import BadYaml, Node, Problem, Scalar, read
+from skep.sources.service import Address
+
+MOST_ENTRIES = 20_000
+MOST_PROBLEMS = 100
+_LONGEST_NAME = 300
+#: keys of an entry that are settings of its source; any other key that is not known becomes a label
+SETTINGS = frozenset({"force_push", "refs", "poll_min", "poll_max"})
+
+Defaults = Mapping[str, Node]
+ToAddress = Callable[[str], Address]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    #: what stays when the URL changes
+    name: str
+    address: Address
+    line: int = 0
+    labels: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}
+    #: workers that should hold it, the first that is there
+    workers: tuple[str, ...] = ()
+    visibility: Visibility | None = None
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    entries: list[Entry]
+    problems: list[Problem]
+
+
+class _Bad(Exception):
+    pass
+
+
+def parse_defaults(data: bytes) -> tuple[dict[str, Node], list[Problem]]:
+    try:
+        node, problems = read(data)
+    except BadYaml as error:
+        return {}, [error.problem]
+    if isinstance(node.value, dict):
+        return node.value, problems
+    return {}, problems if node.value is None else [Problem(node.line, "DEFAULTS is a mapping of keys to values")]
+
+
+def parse(path: str, data: bytes, defaults: Defaults, address: ToAddress) -> Parsed:
+    """`defaults` are those of all folders above, already merged."""
+    try:
+        root, problems = read(data)
+    except BadYaml as error:
+        return Parsed([], [error.problem])
+    entries: dict[str, Entry] = {}
+    for name, node in _items(path, root):
+        if len(entries) >= MOST_ENTRIES:
+            problems.append(Problem(node.line, f"a file has at most {MOST_ENTRIES:,} entries; the rest is not read"))
+            break
+        try:
+            entry = _entry(name, node, defaults, address, problems)
+        except _Bad as error:
+            problems.append(Problem(node.line, str(error)))
+            continue
+        except SkepError as error:
+            problems.append(Problem(node.line, f"{error.message}; {error.hint}".rstrip("; ")))
+            continue
+        if entry.name in entries:
+            problems.append(Problem(node.line, f"'{entry.name[:80]}' is there twice; the first counts"))
+        else:
+            entries[entry.name] = entry
+    return Parsed(list(entries.values()), sorted(problems)[:MOST_PROBLEMS])
+
+
+def _items(path: str, root: Node) -> Iterator[tuple[str, Node]]:
+    """Names and bodies; an entry of a plain list has no name of its own."""
+    match root.value:
+        case None:
+            return
+        case dict(body) if "url" in body:
+            yield path, root
+        case dict(named):
+            yield from named.items()
+        case list(items):
+            for item in items:
+                if isinstance(item.value, dict) and "url" not in item.value:
+                    yield from item.value.items()
+                else:
+                    yield "", item
+        case _:
+            yield "", root
+
+
+def _entry(name: str, node: Node, defaults: Defaults, address: ToAddress, problems: list[Problem]) -> Entry:
+    own: Defaults = node.value if isinstance(node.value, dict) else {}
+    if isinstance(node.value, list):
+        raise _Bad("an entry is a URL or a mapping with the key 'url', not a list")
+    url = _url(own.get("url", Node(node.line, name))) if own or node.value is None else str(node.value)
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise _Bad(f"'{name[:40]!a}' is not a name: 1 to {_LONGEST_NAME} printable characters")
+    place = address(url)
+    labels: list[str] = []
+    settings: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    for key, given in ({**defaults, **own} if own else defaults).items():
+        if key in ("labels", "workers", "visibility"):
+            values[key] = _texts(key, given)
+        elif key == "settings" and isinstance(given.value, dict):
+            settings |= {inner: _plain(one) for inner, one in given.value.items()}
+        elif key in SETTINGS:
+            settings[key] = _plain(given)
+        elif isinstance(given.value, dict):
+            problems.append(Problem(given.line, f"'{key[:80]}' is a mapping and cannot be a label; it is not used"))
+        elif key != "url":
+            labels += _labels(key, given)
+    labels += values.get("labels", ())
+    return Entry(
+        name or place.canonical,
+        place,
+        node.line,
+        tuple(labels_of(labels)),
+        settings,
+        tuple(values.get("workers", ())),
+        _visibility(values.get("visibility")),
+    )
+
+
+def _url(node: Node) -> str:
+    """Of several URLs the first is asked."""
+    value = node.value[0].value if isinstance(node.value, list) and node.value else node.value
+    if not isinstance(value, str):
+        raise _Bad("the entry has no URL")
+    return value
+
+
+def _texts(key: str, node: Node) -> list[str]:
+    items = node.value if isinstance(node.value, list) else [node]
+    values = [item.value for item in items if item.value is not None]
+    if any(isinstance(value, list | dict) for value in values):
+        raise _Bad(f"'{key}' is a text or a list of texts")
+    return [str(value) for value in values]
+
+
+def _labels(key: str, node: Node) -> list[str]:
+    """`team: infra` is the label `team=infra`, `hot: true` is `hot`, and `hot: false` is none."""
+    items = node.value if isinstance(node.value, list) else [node]
+    return [text for item in items if (text := _label(key, item.value))]
+
+
+def _label(key: str, value: "Scalar | list[Node] | dict[str, Node]") -> str:
+    if value is None or value is False or isinstance(value, list | dict):
+        return ""
+    return key if value is True else f"{key}={value}"
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.value, list):
+        return [_plain(item) for item in node.value]
+    return {key: _plain(item) for key, item in node.value.items()} if isinstance(node.value, dict) else node.value
+
+
+def _visibility(given: list[str] | None) -> Visibility | None:
+    match given:
+        case None | []:
+            return None
+        case ["public"]:
+            return "public"
+        case ["private"]:
+            return "private"
+        case _:
+            raise _Bad("'visibility' is public or private")

@@ -1,0 +1,145 @@
+"""Lists: which there are, what they say, and what people decide about them."""
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.engines.db.base import Database, Tx
+from skep.errors import Conflict, NotFound
+from skep.model.answers import Page
+from skep.model.caller import Caller, Visibility
+from skep.model.ids import new_id
+from skep.model.source_list import ListedSource, ListProblem, SourceList
+from skep.sources.lists.forges import place_of
+from skep.sources.lists.tables import STEPS, list_of, listed_of, problem_of
+from skep.sources.service import MOVED, Sources
+
+#: the label of a list's own repository
+LABEL = "list"
+_SUMS = """
+    SELECT list.*, (SELECT sum(entries) FROM list_file WHERE list_file.list = list.id) AS entries,
+        (SELECT count(*) FROM list_problem WHERE list_problem.list = list.id) AS problems FROM list
+"""
+
+
+class Lists:
+    def __init__(self, db: Database, clock: Clock, sources: Sources) -> None:
+        self._db = db
+        self._clock = clock
+        self._sources = sources
+
+    async def start(self) -> None:
+        await self._db.migrate("lists", STEPS)
+
+    async def add(
+        self, caller: Caller, url: str, *, visibility: Visibility = "public", forks: bool = True, archived: bool = True
+    ) -> SourceList:
+        """A list in a git repository, or `github:org`, `gitlab:group/sub`, `gitee:org`, `gitea:https://host/org`."""
+        caller.need("write")
+        place, source = place_of(url), None
+        if place is None:
+            added = await self._sources.add(caller, url, visibility=visibility, labels=(LABEL,))
+            url, source, visibility = added.source.url, added.source.id, added.source.visibility
+        now = self._clock.now()
+        id = new_id("lst", now)
+
+        async def work(tx: Tx) -> None:
+            made = await tx.rows(
+                "INSERT INTO list (id, kind, url, source, forks, archived, visibility, state, version, confirmed, "
+                "waiting, failure, added_at, next_read) VALUES (:id, :kind, :url, :source, :forks, :archived, "
+                ":visibility, 'new', '', '', 0, '', :now, 0) ON CONFLICT (url) DO NOTHING RETURNING id",
+                id=id,
+                kind=place.kind if place else "git",
+                url=url,
+                source=source,
+                forks=int(forks),
+                archived=int(archived),
+                visibility=visibility,
+                now=now,
+            )
+            if made:
+                await note(tx, now, caller, "list.add", url)
+                tx.ring(MOVED)
+
+        await self._db.write(work)
+        return await self.show(caller, url)
+
+    async def show(self, caller: Caller, ref: str) -> SourceList:
+        """By id or URL."""
+        caller.need("read")
+        rows = await self._db.read(f"{_SUMS} WHERE (id = :ref OR url = :ref) AND state <> 'removed'", ref=ref)
+        if not rows or not caller.sees(rows[0]["visibility"]):
+            raise NotFound(f"there is no list {ref!r}", hint="`skep list list` shows those there are")
+        return list_of(rows[0])
+
+    async def entries(
+        self, caller: Caller, ref: str, *, page: str = "", limit: int = 100, gone: bool = False
+    ) -> Page[ListedSource]:
+        """By file and name; `gone`: only what is no longer in the list."""
+        found = await self.show(caller, ref)
+        file, _, name = page.partition("\n")
+        rows = await self._db.read(
+            "SELECT * FROM listed WHERE list = :list AND gone = :gone AND (:private = 1 OR visibility = 'public') "
+            "AND (file > :file OR (file = :file AND name > :name)) ORDER BY file, name LIMIT :limit",
+            list=found.id,
+            gone=int(gone),
+            private=int(caller.sees("private")),
+            file=file,
+            name=name,
+            limit=limit + 1,
+        )
+        items = [listed_of(row) for row in rows[:limit]]
+        return Page(items, f"{items[-1].file}\n{items[-1].name}" if len(rows) > limit else "")
+
+    async def problems(self, caller: Caller, ref: str, *, limit: int = 1_000) -> list[ListProblem]:
+        found = await self.show(caller, ref)
+        rows = await self._db.read(
+            "SELECT * FROM list_problem WHERE list = :list ORDER BY file, n LIMIT :limit", list=found.id, limit=limit
+        )
+        return [problem_of(row) for row in rows]
+
+    async def confirm(self, caller: Caller, ref: str, version: str) -> SourceList:
+        """A person has seen what this version of the list removes, and agrees."""
+        caller.need("write")
+        found = await self.show(caller, ref)
+        if found.state != "waiting" or found.version != version:
+            raise Conflict(
+                f"{found.url} does not wait with this version", hint="look again: `skep list show` says what waits"
+            )
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE list SET confirmed = :version WHERE id = :id", version=version, id=found.id)
+            await note(tx, self._clock.now(), caller, "list.confirm", f"{found.url} {version}")
+            tx.ring(MOVED)
+
+        await self._db.write(work)
+        return found
+
+    async def read(self, caller: Caller, ref: str) -> SourceList:
+        """Now, whatever the clock says."""
+        caller.need("write")
+        found = await self.show(caller, ref)
+        if found.source:
+            await self._sources.fetch(caller, found.source)
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE list SET next_read = 0 WHERE id = :id", id=found.id)
+            tx.ring(MOVED)
+
+        await self._db.write(work)
+        return found
+
+    async def remove(self, caller: Caller, ref: str) -> None:
+        """And, in the background, every source that only this list has named. Its own repository stays a source."""
+        caller.need("write")
+        found = await self.show(caller, ref)
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE list SET state = 'removed', url = id WHERE id = :id", id=found.id)
+            await note(tx, self._clock.now(), caller, "list.remove", found.url)
+            tx.ring(MOVED)
+
+        await self._db.write(work)
+
+    async def list(self, caller: Caller) -> list[SourceList]:
+        caller.need("read")
+        rows = await self._db.read(f"{_SUMS} WHERE state <> 'removed' ORDER BY id")
+        return [list_of(row) for row in rows if caller.sees(row["visibility"])]

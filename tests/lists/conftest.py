@@ -1,0 +1,103 @@
+"""Lists over real databases and real git repositories, without link and worker."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.access.service import Access
+from skep.config import Settings
+from skep.engines.db.base import Database, Row
+from skep.engines.log.rows import open_rows
+from skep.fleet.service import Fleet
+from skep.model.caller import SYSTEM
+from skep.model.member import Offer
+from skep.model.source_list import SourceList
+from skep.sources.git.addresses import GitAddresses
+from skep.sources.git.guard import Guard
+from skep.sources.git.http import Http
+from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.lists.apply import Apply
+from skep.sources.lists.follow import Follower
+from skep.sources.lists.forges import Forges
+from skep.sources.lists.service import Lists
+from skep.sources.service import Sources
+from skep.testing.forge.repo import Files, Repo
+from skep.topics.service import Topics
+from tests.rooms.house import WORKER_TOKEN, MovedClock
+
+TOKEN = "s3cret-token"
+
+
+class ListHouse(msgspec.Struct):
+    db: Database
+    clock: MovedClock
+    fleet: Fleet
+    topics: Topics
+    sources: Sources
+    lists: Lists
+    follower: Follower
+    folder: Path
+
+    async def repository(self, files: Files) -> tuple[Repo, SourceList]:
+        """A list repository whose mirror is the repository itself, and the list."""
+        repo = Repo.init(self.folder / "list.git")
+        added = await self.lists.add(SYSTEM, "https://example.org/lists")
+        await self.push(repo, added, files)
+        return repo, added
+
+    async def push(self, repo: Repo, list: SourceList, files: Files) -> None:
+        """Commit, and tell the catalogue as a worker would."""
+        commit = repo.commit(files)
+
+        async def work(tx: Any) -> None:
+            await tx.rows("UPDATE source SET default_branch = 'main' WHERE id = :id", id=list.source)
+            await tx.rows(
+                "INSERT INTO entry (source, name, seq, version) VALUES (:id, 'refs/heads/main', 1, :commit) "
+                "ON CONFLICT (source, name) DO UPDATE SET version = excluded.version",
+                id=list.source,
+                commit=commit,
+            )
+
+        await self.db.write(work)
+
+    async def named(self) -> dict[str, Row]:
+        """Living sources by name, without the list's own."""
+        rows = await self.db.read("SELECT * FROM source WHERE state <> 'removed' AND name <> 'example.org/lists'")
+        return {row["name"]: row for row in rows}
+
+    async def orders(self) -> list[tuple[str, str, str]]:
+        rows = await self.db.read("SELECT member, kind, source FROM ordered ORDER BY n")
+        return [(row["member"], row["kind"], row["source"]) for row in rows]
+
+    async def work_for(self, member: str) -> None:
+        await self.fleet.join(member, WORKER_TOKEN, 1, "worker", Offer(mirror=True))
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[ListHouse]:
+    clock = MovedClock()
+    settings = Settings(allow_networks=("127.0.0.0/8",))
+    access = Access(database, clock, tmp_path, open_read=True)
+    fleet = Fleet(database, clock, token=WORKER_TOKEN, beat_every=5.0)
+    topics = Topics(database, await open_rows("db:", db=database), clock, 1_000_000)
+    sources = Sources(database, clock, fleet, {"git": GitAddresses(settings)})
+    lists = Lists(database, clock, sources)
+    for room in (access, fleet, topics, sources, lists):
+        await room.start()
+    http = Http(ca=ca_bundle(), timeout=10.0, largest=1 << 20, connections=4, etags=True)
+    forges = Forges(http, Guard(settings, clock, local=False), lambda host: TOKEN)
+    follower = Follower(
+        database,
+        clock,
+        topics,
+        sources,
+        Apply(database, clock, fleet, sources),
+        lambda _: tmp_path / "list.git",
+        forges,
+        3_600.0,
+    )
+    yield ListHouse(database, clock, fleet, topics, sources, lists, follower, tmp_path)
+    await http.close()
