@@ -311,7 +311,6 @@ class Sources:
             settings = settings.over(self._by_label.get(label, _NONE))
         return Held(
             *(id, source.number, source.kind, source.url, source.epoch, source.visibility, told),
-            labels=source.labels,
             settings=settings,
             accepted=row["accepted"],
         )
