@@ -13,7 +13,7 @@ from skep.schedule.rule import wait, wait_failing
 #: what was not used of the budget for so long may be used at once
 BURST_SECONDS = 600.0
 #: the population is weighed again after so long, or when it has grown or shrunk by this share
-_WEIGH_SECONDS, _WEIGH_SHARE = 600.0, 0.1
+_WEIGH_SECONDS, _WEIGH_SHARE = 3600.0, 0.1
 #: waits are counted in cells this wide (natural logarithm)
 CELL = 0.2
 _FASTEST = 2.0**40

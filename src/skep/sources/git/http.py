@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pycurl
 
+from skep.sources.git.limits import pause
+
 _FRIENDLY = {
     pycurl.E_COULDNT_RESOLVE_HOST: "the host name is not known",
     pycurl.E_COULDNT_CONNECT: "the host does not accept connections",
@@ -58,6 +60,7 @@ class Http:
 
     async def ask(self, url: str, headers: Sequence[str], body: bytes | None, pins: Sequence[str]) -> Reply:
         """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS."""
+        head: list[bytes] = []
         parts: list[bytes] = []
         size = 0
 
@@ -71,6 +74,7 @@ class Http:
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.HTTPHEADER, list(headers))
         curl.setopt(pycurl.RESOLVE, list(pins))
+        curl.setopt(pycurl.HEADERFUNCTION, head.append)
         curl.setopt(pycurl.WRITEFUNCTION, take)
         # TLS tells at once whether HTTP/2 is spoken; without it, waiting would be for nothing
         curl.setopt(pycurl.PIPEWAIT, url.startswith("https:"))
@@ -81,12 +85,13 @@ class Http:
             curl.setopt(pycurl.POSTFIELDS, body)
         try:
             await self._transfer(curl)
+            status = curl.getinfo(pycurl.RESPONSE_CODE)
             reply = Reply(
-                curl.getinfo(pycurl.RESPONSE_CODE),
+                status,
                 b"".join(parts),
                 curl.getinfo(pycurl.CONTENT_TYPE) or "",
                 curl.getinfo(pycurl.REDIRECT_URL) or "",
-                curl.getinfo(pycurl.RETRY_AFTER),
+                curl.getinfo(pycurl.RETRY_AFTER) or (pause(head) if status in (403, 429) else 0),
             )
         except BaseException:
             curl.close()
