@@ -1,4 +1,4 @@
-"""When a host that counts requests lets us in again: the headers of GitHub, GitLab and their like, beside Retry-After."""
+"""When a host that counts requests lets us in again: what GitHub, GitLab and their like say beside Retry-After."""
 
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
