@@ -28,6 +28,12 @@ DUMB = Fault(body=b"0" * 40 + b"\trefs/heads/main\n", headers={"Content-Type": "
         (Fault(auth="me:secret"), "auth", "private, or there is no such repository"),
         (Fault(status=403), "auth", "refuses"),
         (Fault(status=403, headers={"Retry-After": "90"}), "rate_limited", "90 s"),
+        (
+            Fault(status=403, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "61"}),
+            "rate_limited",
+            "61 s",
+        ),
+        (Fault(status=403, headers={"X-RateLimit-Remaining": "9", "X-RateLimit-Reset": "61"}), "auth", "403"),
         (Fault(status=429), "rate_limited", "too often"),
         (Fault(status=429, headers={"Retry-After": "77"}), "rate_limited", "77 s"),
         (Fault(status=503, headers={"Retry-After": "5"}), "rate_limited", "5 s"),

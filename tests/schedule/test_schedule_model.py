@@ -1,12 +1,13 @@
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from skep.model.source import Failure
 from skep.schedule.cadence import Bounds, interval, pause, worth_telling
-from skep.schedule.hosts import LOCAL, Hosts, Limit, host_of
+from skep.schedule.hosts import LOCAL, Bucket, Hosts, Limit, host_of
 from skep.schedule.picker import Picker
 from skep.schedule.queue import DueQueue
 
@@ -75,6 +76,52 @@ def test_host_of_every_spelling() -> None:
     assert host_of("git@github.com:a/b.git") == "github.com"
     assert host_of("ssh://git@host:2222/a") == "host:2222"
     assert {host_of(url) for url in ("/srv/a", "file:///srv/a", "./a:b", "http://[bad")} == {LOCAL}
+
+
+def test_a_host_that_sent_us_away_is_asked_slower_and_recovers() -> None:
+    hosts, now = Hosts(Limit(100, 10.0)), 1.7e9
+    for _ in range(30):  # thirty answers of requests that were under way at the same time are one refusal
+        rest = hosts.rest("h", now, now + 60)
+    assert (rest.until, rest.pace) == (now + 60, 0.5)
+    assert hosts.delay("h", now) == 60
+    assert _in(hosts, now + 60, 10) == pytest.approx(10 + 5 * 10, abs=2)  # what was saved up, then half the rate
+    assert _in(hosts, now + 3600, 10) > _in(hosts, now + 3700, 10) - 20
+    again = hosts.rest("h", now + 7200, now + 7300)
+    assert again.pace == 0.5, "it had recovered"
+    assert hosts.rest("h", now + 7301, now + 7400).pace == pytest.approx(0.25, rel=0.01)
+    reborn = Hosts(Limit(100, 10.0))
+    reborn.restore("h", now + 7390, again)
+    assert reborn.delay("h", now + 7299) == pytest.approx(1)
+
+
+def _in(hosts: Hosts, start: float, seconds: float) -> int:
+    """How many are let in."""
+    now, count = start, 0
+    while (now := now + hosts.delay("h", now)) < start + seconds:
+        hosts.enter("h", now)
+        hosts.leave("h")
+        count += 1
+    return count
+
+
+def test_hosts_may_have_limits_of_their_own() -> None:
+    hosts = Hosts(Limit(100, 10.0), {"slow": Limit(1, 0.5)})
+    for name, delay in (("slow", math.inf), ("other", 0.0)):
+        hosts.enter(name, 0.0)
+        assert hosts.delay(name, 0.0) == delay
+    hosts.leave("slow")
+    assert hosts.delay("slow", 0.0) == pytest.approx(2.0)
+
+
+@given(st.floats(0.001, 1e4), st.floats(1.6e9, 1.9e9))
+def test_whoever_waits_as_told_is_let_in(rate: float, now: float) -> None:
+    """Also where the clock is too coarse to show a wait: else it would be waited for for ever."""
+    bucket = Bucket(rate, 1.0, now)
+    for _ in range(20):
+        bucket.take()
+        for _ in range(4):
+            now += bucket.delay(now)
+        assert bucket.delay(now) == 0.0
 
 
 class QueueAgainstList(RuleBasedStateMachine):

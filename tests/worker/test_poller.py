@@ -20,6 +20,7 @@ from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, 
 from skep.model.source import Failure, Held, SourceSettings
 from skep.worker.poller import Poller
 from skep.worker.store import Store
+from skep.worker.watches import KEEP
 from tests.worker.upstreams import MemoryKind
 
 QUIET = Settings(poll_min=3600.0, poll_max=7200.0, host_rate=1e6)
@@ -54,12 +55,14 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(path: Path, kind: MemoryKind, chosen: Settings = QUIET, limit: int = 1000) -> AsyncIterator[Bench]:
+async def bench(
+    path: Path, kind: MemoryKind, chosen: Settings = QUIET, limit: int = 1000, keep: int = KEEP
+) -> AsyncIterator[Bench]:
     db = Sqlite(path, full="OFF", runtime="OFF")
     clock = SystemClock()
     store = Store(db, clock, limit)
     await store.start()
-    poller = Poller(store, {"memory": kind}, chosen, clock)
+    poller = Poller(store, {"memory": kind}, chosen, clock, keep=keep)
     await poller.load()
     task = asyncio.create_task(poller.run())
     try:

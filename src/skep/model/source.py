@@ -103,7 +103,6 @@ class Held(msgspec.Struct, frozen=True):
     seen: str = ""
     #: batches made so far in this epoch
     batches: int = 0
-    labels: tuple[str, ...] = ()
     #: its own and those of its labels
     settings: SourceSettings = SourceSettings()
     #: the loss that a person has accepted last

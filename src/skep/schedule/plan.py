@@ -1,12 +1,14 @@
 """What is known of a source's looks, and when the next one is: the state that every decision is made from."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from skep.model.source import Failure, FailureClass
-from skep.schedule.cadence import pause
+from skep.model.source import Failure, FailureClass, SourceSettings
+from skep.schedule.cadence import Bounds, pause
 from skep.schedule.estimate import FIRST_OBSERVED, observe
 from skep.schedule.policy import Policy
+
+_NONE = Bounds(0.0, 0.0)
+_USUAL = SourceSettings()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -22,10 +24,10 @@ class Plan:
     observed: float = FIRST_OBSERVED
     #: what the policy has counted it with; no wait: not yet
     wait: float = 0.0
-    label: str = ""
+    bounds: Bounds = _NONE
 
     def succeeded(
-        self, at: float, changed: float | None, policy: Policy, chance: float, labels: Sequence[str] = ()
+        self, at: float, changed: float | None, policy: Policy, chance: float, own: SourceSettings = _USUAL
     ) -> None:
         """Upstream and mirror were the same at `at`; `changed` is when it changed, if it did since the last look."""
         if 0 < self.last_looked < at:
@@ -37,14 +39,14 @@ class Plan:
             self.last_changed = at if changed is None else changed
         self.failures = 0
         self.failure = None
-        policy.count(self.label, self.wait, -1)
-        self.label = policy.label(labels)
+        policy.count(self.bounds, self.wait, -1)
+        self.bounds = policy.bounds_of(own)
         self.wait = policy.wait(at - self.last_changed, self.changes, self.observed)
-        policy.count(self.label, self.wait, 1)
-        self.next_look = at + policy.after_success(self.label, self.wait, at, chance)
+        policy.count(self.bounds, self.wait, 1)
+        self.next_look = at + policy.after_success(self.bounds, self.wait, at, chance)
 
     def failed(self, now: float, failure: Failure, policy: Policy, chance: float) -> None:
         self.failures = self.failures + 1 if failure.kind == self.failure else 1
         self.failure = failure.kind
         rest = pause(failure, self.failures, chance)
-        self.next_look = now + policy.after_failure(self.label, self.failures, rest, chance)
+        self.next_look = now + policy.after_failure(self.bounds, self.failures, rest, chance)

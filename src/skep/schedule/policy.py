@@ -1,18 +1,19 @@
 """One decision for all sources of a worker: the rule's waits, bent so that they use the poll budget, within bounds."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from skep.config import PollRule, Settings
+from skep.model.source import SourceSettings
 from skep.schedule.cadence import Bounds, interval
 from skep.schedule.rule import wait, wait_failing
 
 #: what was not used of the budget for so long may be used at once
 BURST_SECONDS = 600.0
 #: the population is weighed again after so long, or when it has grown or shrunk by this share
-_WEIGH_SECONDS, _WEIGH_SHARE = 600.0, 0.1
+_WEIGH_SECONDS, _WEIGH_SHARE = 3600.0, 0.1
 #: waits are counted in cells this wide (natural logarithm)
 CELL = 0.2
 _FASTEST = 2.0**40
@@ -31,58 +32,47 @@ class Policy:
         self,
         rule: PollRule = "share",
         bounds: Bounds = Bounds(60.0, 604_800.0),  # noqa: B008  # frozen
-        by_label: Mapping[str, Bounds] | None = None,
         budget: float = 0.0,
     ) -> None:
         self.rule: PollRule = rule
+        self.bounds = bounds
         self.budget = budget
-        self._bounds = bounds
-        self._by_label = dict(by_label or {})
-        self._cells: dict[tuple[str, int], Cell] = {}
+        self._cells: dict[tuple[Bounds, int], Cell] = {}
         self._size = self._weighed = 0
         self._weighed_at = -math.inf
         self.pace = 1.0
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
-        by_label = {
-            label.name: Bounds(label.poll_min or settings.poll_min, label.poll_max or settings.poll_max)
-            for label in settings.label
-            if label.poll_min or label.poll_max
-        }
-        return cls(
-            settings.poll_rule, Bounds(settings.poll_min, settings.poll_max), by_label, budget=settings.poll_budget
-        )
+        return cls(settings.poll_rule, Bounds(settings.poll_min, settings.poll_max), settings.poll_budget)
 
-    def label(self, labels: Sequence[str]) -> str:
-        """The one whose bounds hold: the first in the settings."""
-        return next((label for label in self._by_label if label in labels), "") if labels else ""
-
-    def bounds(self, label: str) -> Bounds:
-        return self._by_label.get(label, self._bounds)
+    def bounds_of(self, own: SourceSettings) -> Bounds:
+        """What the source, or its label, says, else what holds for all; the longer of two that exclude each other."""
+        shortest = own.poll_min or min(self.bounds.shortest, own.poll_max or math.inf)
+        return Bounds(shortest, max(shortest, own.poll_max or self.bounds.longest))
 
     def wait(self, age: float, changes: float, observed: float) -> float:
         return max(1.0, wait(self.rule, age, changes, observed))
 
-    def after_success(self, label: str, wait: float, now: float, chance: float) -> float:
+    def after_success(self, bounds: Bounds, wait: float, now: float, chance: float) -> float:
         if self.budget and self._stale(now):
             self._weighed_at, self._weighed = now, self._size
             self.weigh()
-        return interval(wait / self.pace, self.bounds(label), chance)
+        return interval(wait / self.pace, bounds, chance)
 
-    def after_failure(self, label: str, failures: int, pause: float, chance: float) -> float:
+    def after_failure(self, bounds: Bounds, failures: int, pause: float, chance: float) -> float:
         """`pause` is what the class of the failure wants."""
         if self.rule != "cube_root":
             return pause
-        return max(pause, interval(wait_failing(failures) / self.pace, self.bounds(label), chance))
+        return max(pause, interval(wait_failing(failures) / self.pace, bounds, chance))
 
     # the population
 
-    def count(self, label: str, wait: float, by: int) -> None:
+    def count(self, bounds: Bounds, wait: float, by: int) -> None:
         """A source with this wait comes (1) or goes (-1)."""
         if not self.budget or not wait:
             return
-        key = label, cell_of(wait)
+        key = bounds, math.floor(math.log(wait) / CELL)
         cell = self._cells.setdefault(key, Cell())
         self._size += by
         cell.count += by
@@ -90,10 +80,10 @@ class Policy:
         if cell.count <= 0:
             del self._cells[key]
 
-    def restore(self, cells: Iterable[tuple[str, int, int, float]]) -> None:
-        """What `count` had counted before a restart: label, cell, count, sum of 1 / wait."""
-        for label, number, count, looks in cells:
-            self._cells[label, number] = Cell(count, looks)
+    def restore(self, cells: Iterable[tuple[Bounds, int, int, float]]) -> None:
+        """What `count` had counted before a restart: bounds, cell, count, sum of 1 / wait."""
+        for bounds, number, count, looks in cells:
+            self._cells[bounds, number] = Cell(count, looks)
             self._size += count
 
     def _stale(self, now: float) -> bool:
@@ -112,10 +102,6 @@ class Policy:
     def load(self) -> float:
         """Looks per second at this pace."""
         return sum(
-            cell.count / interval(cell.count / cell.looks / self.pace, self.bounds(label), 0.5)
-            for (label, _), cell in self._cells.items()
+            cell.count / interval(cell.count / cell.looks / self.pace, bounds, 0.5)
+            for (bounds, _), cell in self._cells.items()
         )
-
-
-def cell_of(wait: float) -> int:
-    return math.floor(math.log(wait) / CELL)

@@ -88,7 +88,6 @@ async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSe
         found[source.id] = Held(
             *(source.id, source.number, source.kind, source.url, source.epoch, source.visibility),
             told=told.get(source.id, {}),
-            labels=source.labels,
             settings=settings,
             accepted=row["accepted"],
         )

@@ -10,14 +10,15 @@ from skep.clock import Clock
 from skep.config import Settings
 from skep.errors import SkepError
 from skep.link.messages import Looked
-from skep.model.source import Failure, Progress
+from skep.model.source import Progress
 from skep.schedule.cadence import sooner
 from skep.schedule.policy import Policy
-from skep.sources.base import Kind, Look, Moved, Same
+from skep.sources.base import Kind
 from skep.worker.removal import Removal
 from skep.worker.store import Store
 from skep.worker.teller import Teller
 from skep.worker.turns import Turns
+from skep.worker.visits import Find, Visits
 from skep.worker.watch import Watch
 from skep.worker.watches import KEEP, Watches
 
@@ -27,14 +28,6 @@ _FLUSH_SECONDS = 1.0
 #: announcements kept for fetches that wait; beyond, the upstream is asked again when its turn comes
 _KEPT_MOVED = 64
 _LOOKED_PER_BEAT = 5_000
-
-
-class _Find(msgspec.Struct):
-    """What a look found, on its way to a fetch."""
-
-    at: float
-    asks: int
-    moved: Moved | None
 
 
 class Poller:
@@ -53,15 +46,19 @@ class Poller:
         self._on_progress = on_progress
         self._turns = Turns(settings, clock, look=self._look, fetch=self._fetch, blocked=lambda: store.full)
         self._policy = Policy.of(settings)
-        self._teller = Teller(store, self._turns.hosts, self._policy, clock)
+        teller = Teller(store, self._turns.hosts, self._policy, clock)
+        self._visits = Visits(store, kinds, teller, clock, self._same)
         self._watches = Watches(store, keep)
         self._removal = Removal(store, kinds, self._removed)
         #: moved, and not fetched yet
-        self._finds: dict[str, _Find] = {}
+        self._finds: dict[str, Find] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         #: held anew while something was still in hand
         self._again: dict[str, Watch] = {}
         self._looked: dict[str, Watch] = {}
+        #: of interest, and far; hosts that far ones may be asked at again
+        self._hurried: set[str] = set()
+        self._unlocked: set[str] = set()
         self._group: asyncio.TaskGroup | None = None
         self.progress: dict[str, Progress] = {}
 
@@ -109,6 +106,9 @@ class Poller:
         if self._in_hand(source):
             self._again[source] = fresh
         elif self._watches.offer(fresh):
+            if known is not None:
+                self._policy.count(known.bounds, known.wait, -1)
+                self._policy.count(fresh.bounds, fresh.wait, 1)
             fresh.next_look = self._clock.now() if anew else fresh.next_look
             self._queue(fresh)
             self._turns.kick()
@@ -119,7 +119,7 @@ class Poller:
         watch = self._watches.pop(source) or again or await self._store.watch(source, released=True)
         if watch is None:
             return
-        self._policy.count(watch.label, watch.wait, -1)
+        self._policy.count(watch.bounds, watch.wait, -1)
         self._turns.looks.discard(source)
         self._interrupt(source)
         self._removal.put(watch)
@@ -137,16 +137,33 @@ class Poller:
     def unlocked(self, hosts: Collection[str]) -> None:
         """There may be better credentials for these: whoever was refused is asked again."""
         for watch in list(self._watches):
-            if watch.failure == "auth" and watch.host in hosts:
-                self._hasten(watch, 0.0)
+            self._retry(watch, hosts)
+        self._unlocked |= set(hosts)
         self._turns.kick()
 
     def interest(self, sources: Iterable[str]) -> None:
         """People look at these: so do we, sooner than planned, though no more often than the bounds permit."""
-        for watch in filter(None, map(self._watches.get, sources)):
-            if watch.failure is None:
-                self._hasten(watch, sooner(watch.last_looked, watch.next_look, self._policy.bounds(watch.label)))
+        for source in sources:
+            if (watch := self._watches.get(source)) is None:
+                self._hurried.add(source)
+            elif watch.failure is None:
+                self._hasten(
+                    watch, sooner(watch.last_looked, watch.next_look, self._policy.bounds_of(watch.held.settings))
+                )
         self._turns.kick()
+
+    async def _reach_far(self) -> None:
+        """What was said of sources that are not in memory."""
+        hosts, self._unlocked = self._unlocked, set()
+        for source in await self._store.refused() if hosts else ():
+            if source not in self._watches and (watch := await self.find(source)) is not None:
+                self._retry(watch, hosts)
+        hurried, self._hurried = self._hurried, set()
+        self.interest([source for source in hurried if await self.find(source) is not None])
+
+    def _retry(self, watch: Watch, hosts: Collection[str]) -> None:
+        if watch.failure == "auth" and watch.host in hosts:
+            self._hasten(watch, 0.0)
 
     def _hasten(self, watch: Watch, due: float) -> None:
         if watch.source in self._turns.looks and due < watch.next_look:
@@ -179,17 +196,20 @@ class Poller:
         """URLs of what is being fetched."""
         return [watch.held.url for source in self._fetching if (watch := self._watches.get(source))]
 
-    # looking
+    # looking and fetching
 
     async def _look(self, source: str) -> None:
         watch = self._watches.get(source)
-        moved = False
+        find = None
         try:
             if watch is not None:
-                moved = await self._look_at(watch)
+                find = await self._visits.look(watch)
         finally:
             self._turns.leave(source)
-            if moved and watch is not None and self._watches.get(source) is watch and source not in self._again:
+            if watch is not None and find and self._watches.get(source) is watch and source not in self._again:
+                if len(self._finds) >= _KEPT_MOVED:
+                    find.moved = None
+                self._finds[source] = find
                 heavy = self._kinds[watch.held.kind].heavy(watch.held)
                 lane = self._turns.heavy if heavy else self._turns.fetches
                 lane.put(source, watch.host, self._clock.now())
@@ -197,52 +217,11 @@ class Poller:
             else:
                 self._finish(source)
 
-    async def _look_at(self, watch: Watch) -> bool:
-        """True when it moved."""
-        at, asks = self._clock.now(), watch.asks
-        try:
-            found = await self._ask(watch)
-            if isinstance(found, Moved):
-                self._finds[watch.source] = _Find(at, asks, found if len(self._finds) < _KEPT_MOVED else None)
-                return True
-            await self._settle(watch, found, at, asks)
-        except Exception as error:
-            self._stumble(watch, error)
-        return False
-
-    async def _ask(self, watch: Watch) -> Look:
-        try:
-            kind = self._kinds[watch.held.kind]
-            if watch.fetching and (failure := await self._compare(watch, kind)) is not None:
-                return failure
-            return await kind.look(watch.held)
-        except SkepError:
-            raise
-        except Exception as error:
-            log.exception("looking at %s failed", watch.held.url)
-            return Failure("internal", f"{type(error).__name__}: {error}")
-
-    async def _compare(self, watch: Watch, kind: Kind) -> Failure | None:
-        """An earlier fetch was not told: tell what it brought, before the upstream moves on."""
-        failure = await kind.mend(watch.held)
-        if failure is None:
-            watch.mended = True
-            await self._teller.caught_up(watch, await kind.versions(watch.held))
-        return failure
-
-    async def _settle(self, watch: Watch, found: Same | Failure, at: float, asks: int) -> None:
-        if isinstance(found, Failure):
-            await self._teller.failed(watch, found, at, asks)
-        elif await self._teller.same(watch, at, asks):
-            self._looked[watch.source] = watch
-
-    # fetching
-
     async def _fetch(self, source: str) -> None:
         watch, find = self._watches.get(source), self._finds.pop(source, None)
         try:
             if watch is not None and find is not None and source not in self._again:
-                work = self._fetching[source] = asyncio.create_task(self._fetch_one(watch, find))
+                work = self._fetching[source] = asyncio.create_task(self._visits.fetch(watch, find, self._report))
                 try:
                     await asyncio.wait([work])
                 finally:
@@ -256,50 +235,12 @@ class Poller:
             self._on_progress()
             self._turns.kick()
 
-    async def _fetch_one(self, watch: Watch, find: _Find) -> None:
-        try:
-            if find.moved is None:
-                find.at, find.asks = self._clock.now(), watch.asks
-                found = await self._ask(watch)
-                if not isinstance(found, Moved):
-                    await self._settle(watch, found, find.at, find.asks)
-                    return
-                find.moved = found
-            told = await self._store.told(watch.source)
-            await self._store.begin(watch)
-            versions = await self._bring(watch, told, find.moved)
-            if isinstance(versions, Failure):
-                await self._teller.failed(watch, versions, find.at, find.asks)
-            else:
-                # an answer that the fetch did not confirm (a lagging replica) must not pass for seen
-                seen = find.moved.seen if dict(versions) == dict(find.moved.versions) else ""
-                await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks)
-        except Exception as error:
-            self._stumble(watch, error)
+    def _report(self, watch: Watch, progress: Progress) -> None:
+        self.progress[watch.source] = progress
+        self._on_progress()
 
-    async def _bring(self, watch: Watch, told: dict[str, str], moved: Moved) -> Mapping[str, str] | Failure:
-        kind = self._kinds[watch.held.kind]
-        held = msgspec.structs.replace(watch.held, told=told)
-
-        def report(progress: Progress) -> None:
-            self.progress[watch.source] = progress
-            self._on_progress()
-
-        report(Progress("fetch" if held.batches else "clone", 0, 0))
-        try:
-            if not watch.mended and (failure := await kind.mend(held)) is not None:
-                return failure
-            watch.mended = True
-            return await kind.fetch(held, moved, report)
-        except Exception as error:
-            log.exception("fetching %s failed", held.url)
-            return Failure("internal", f"{type(error).__name__}: {error}")
-
-    def _stumble(self, watch: Watch, error: Exception) -> None:
-        """What happened could not be noted: nothing was told, so nothing is lost; it is tried again later."""
-        log.error("cannot note what became of %s", watch.held.url, exc_info=error)
-        watch.failed(self._clock.now(), Failure("disk", str(error)), self._policy, self._clock.random())
-        self._store.note(watch)
+    def _same(self, watch: Watch) -> None:
+        self._looked[watch.source] = watch
 
     # turns
 
@@ -337,6 +278,7 @@ class Poller:
             await asyncio.sleep(_FLUSH_SECONDS)
             try:
                 await self._watches.tidy(self._let_go)
+                await self._reach_far()
                 await self._look_ahead()
             except SkepError as error:
                 log.error("cannot keep the schedule: %s", error.message)

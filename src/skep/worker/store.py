@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Tx, Value
 from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
 from skep.model.ids import new_id
-from skep.model.source import Held
-from skep.schedule.estimate import FIRST_OBSERVED
+from skep.schedule.cadence import Bounds
 from skep.schedule.hosts import Rest
 from skep.schedule.policy import CELL
 from skep.worker import tables
+from skep.worker.rows import hold, note_of, watch_of
 from skep.worker.watch import Watch
 
 #: outcomes kept while the coordinator is away; then nothing is fetched any more, and nothing is dropped
@@ -22,7 +22,6 @@ OUTBOX_LIMIT = 10_000
 Place = tuple[float, str]
 
 _encode = msgspec.msgpack.encode
-_held = msgspec.msgpack.Decoder(Held).decode
 _told = msgspec.msgpack.Decoder(dict[str, str]).decode
 _outcome = msgspec.msgpack.Decoder(Outcome).decode
 
@@ -64,19 +63,23 @@ class Store:
     async def next(self, after: Place, limit: int) -> list[Watch]:
         """By the time of their next look."""
         rows = await self._db.read(tables.NEXT, after=after[0], source=after[1], limit=limit)
-        return [_watch(row) for row in rows]
+        return [watch_of(row) for row in rows]
 
     async def watch(self, source: str, *, released: bool = False) -> Watch | None:
         sql = tables.WATCH + " WHERE look.source = :source AND released = :released"
         rows = await self._db.read(sql, released=int(released), source=source)
-        return _watch(rows[0]) if rows else None
+        return watch_of(rows[0]) if rows else None
 
     async def released(self) -> list[Watch]:
-        return [_watch(row) for row in await self._db.read(tables.WATCH + " WHERE released = 1")]
+        return [watch_of(row) for row in await self._db.read(tables.WATCH + " WHERE released = 1")]
 
-    async def cells(self) -> list[tuple[str, int, int, float]]:
+    async def cells(self) -> list[tuple[Bounds, int, int, float]]:
         rows = await self._db.read(tables.CELLS, width=CELL)
-        return [(row["label"], row["cell"], row["n"], row["looks"]) for row in rows]
+        return [(Bounds(row["shortest"], row["longest"]), row["cell"], row["n"], row["looks"]) for row in rows]
+
+    async def refused(self) -> list[str]:
+        """Those that wanted other credentials when they were last asked."""
+        return [row["source"] for row in await self._db.read("SELECT source FROM look WHERE failure = 'auth'")]
 
     async def sources(self) -> list[str]:
         return [row["source"] for row in await self._db.read("SELECT source FROM held WHERE released = 0")]
@@ -93,7 +96,7 @@ class Store:
             for order in orders:
                 match order.body:
                     case Hold(held):
-                        await _hold(tx, held, now)
+                        await hold(tx, held, now)
                     case Release(source):
                         await tx.rows("UPDATE held SET released = 1 WHERE source = :source", source=source)
                     case FetchNow(source, epoch):
@@ -169,7 +172,7 @@ class Store:
             if not current:
                 return False
             await _post(tx, outcome)
-            await tx.rows(tables.NOTE, **_note(watch))
+            await tx.rows(tables.NOTE, **note_of(watch))
             return True
 
         if not await self._db.write(work):
@@ -218,7 +221,7 @@ class Store:
         ]
 
         async def work(tx: Tx) -> None:
-            await tx.many(tables.NOTE, [_note(watch) for watch in noted.values()])
+            await tx.many(tables.NOTE, [note_of(watch) for watch in noted.values()])
             await tx.many(tables.REST, hosts)
 
         try:
@@ -248,52 +251,7 @@ class Store:
         self.on_outcome()
 
 
-async def _hold(tx: Tx, held: Held, now: float) -> None:
-    known = await tx.rows(tables.KNOWN, source=held.source)
-    spec = _encode(msgspec.structs.replace(held, told={}, seen="", batches=0))
-    if known and known[0]["epoch"] > held.epoch:
-        return
-    if known and known[0]["epoch"] == held.epoch:
-        anew = known[0]["released"] or _held(known[0]["spec"]).url != held.url
-        await tx.rows(tables.HOLD_AGAIN, source=held.source, spec=spec, anew=int(anew))
-        if anew:
-            await tx.rows("UPDATE look SET next_look = :now WHERE source = :source", source=held.source, now=now)
-        return
-    await tx.rows(
-        tables.HOLD,
-        source=held.source,
-        epoch=held.epoch,
-        spec=spec,
-        told=_encode(held.told),
-        batches=held.batches,
-    )
-    await tx.rows(tables.ENTER, source=held.source, now=now, observed=FIRST_OBSERVED)
-
-
 async def _post(tx: Tx, outcome: Outcome) -> None:
     """Numbered inside the transaction, so that numbers appear in the order of commits and a reader skips none."""
     counted = await tx.rows(tables.COUNT, name="outbox")
     await tx.rows(tables.OUTBOX, n=counted[0]["value"], body=_encode(outcome))
-
-
-_NOTED = (
-    "last_looked",
-    "last_changed",
-    "next_look",
-    "failures",
-    "failure",
-    "changes",
-    "observed",
-    "wait",
-    "label",
-)
-
-
-def _note(watch: Watch) -> dict[str, Value]:
-    return {"source": watch.source, **{name: getattr(watch, name) for name in _NOTED}}
-
-
-def _watch(row: Row) -> Watch:
-    held = msgspec.structs.replace(_held(row["spec"]), seen=row["seen"], batches=row["batches"])
-    plan = {name: row[name] for name in _NOTED}
-    return Watch(held, asks=row["asked"], fetching=bool(row["fetching"]), **plan)

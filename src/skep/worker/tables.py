@@ -12,7 +12,8 @@ STEPS = [
     CREATE TABLE look (
         source TEXT PRIMARY KEY, last_looked DOUBLE PRECISION NOT NULL, last_changed DOUBLE PRECISION NOT NULL,
         next_look DOUBLE PRECISION NOT NULL, failures BIGINT NOT NULL, failure TEXT, changes DOUBLE PRECISION NOT NULL,
-        observed DOUBLE PRECISION NOT NULL, wait DOUBLE PRECISION NOT NULL, label TEXT NOT NULL
+        observed DOUBLE PRECISION NOT NULL, wait DOUBLE PRECISION NOT NULL,
+        shortest DOUBLE PRECISION NOT NULL, longest DOUBLE PRECISION NOT NULL
     );
     CREATE INDEX look_next ON look (next_look, source);
     CREATE INDEX held_released ON held (source) WHERE released = 1;
@@ -25,7 +26,7 @@ COUNT = "UPDATE counter SET value = value + 1 WHERE name = :name RETURNING value
 
 WATCH = """
     SELECT spec, seen, batches, fetching, asked, last_looked, last_changed, next_look, failures, failure,
-        changes, observed, wait, label
+        changes, observed, wait, shortest, longest
     FROM look JOIN held ON held.source = look.source
 """
 
@@ -40,8 +41,8 @@ NEXT = (
 
 #: how many sources wait how long: what the policy has counted
 CELLS = """
-    SELECT label, CAST(FLOOR(LN(wait) / :width) AS BIGINT) AS cell, COUNT(*) AS n, SUM(1 / wait) AS looks
-    FROM look WHERE wait > 0 GROUP BY 1, 2
+    SELECT shortest, longest, CAST(FLOOR(LN(wait) / :width) AS BIGINT) AS cell, COUNT(*) AS n, SUM(1 / wait) AS looks
+    FROM look WHERE wait > 0 GROUP BY 1, 2, 3
 """
 
 KNOWN = "SELECT epoch, spec, released FROM held WHERE source = :source"
@@ -68,15 +69,16 @@ OUTBOX = "INSERT INTO outbox (n, body) VALUES (:n, :body)"
 #: one that is held anew comes in where the others are now
 ENTER = """
     INSERT INTO look
-        (source, last_looked, last_changed, next_look, failures, failure, changes, observed, wait, label)
-    VALUES (:source, 0, 0, :now, 0, NULL, 0, :observed, 0, '')
+        (source, last_looked, last_changed, next_look, failures, failure, changes, observed, wait, shortest, longest)
+    VALUES (:source, 0, 0, :now, 0, NULL, 0, :observed, 0, 0, 0)
     ON CONFLICT (source) DO UPDATE SET last_looked = 0, last_changed = 0, next_look = excluded.next_look, failures = 0,
-        failure = NULL, changes = 0, observed = excluded.observed, wait = 0, label = ''
+        failure = NULL, changes = 0, observed = excluded.observed, wait = 0, shortest = 0, longest = 0
 """
 
 NOTE = """
     UPDATE look SET last_looked = :last_looked, last_changed = :last_changed, next_look = :next_look,
-        failures = :failures, failure = :failure, changes = :changes, observed = :observed, wait = :wait, label = :label
+        failures = :failures, failure = :failure, changes = :changes, observed = :observed, wait = :wait,
+        shortest = :shortest, longest = :longest
     WHERE source = :source
 """
 

@@ -1,6 +1,5 @@
 """Turns what a look or a fetch brought into the next look and, where others must know, into an outcome."""
 
-import math
 from collections.abc import Mapping
 
 import msgspec
@@ -64,13 +63,15 @@ class Teller:
         else:
             self._store.note(watch)
 
+    def put_off(self, watch: Watch, failure: Failure) -> None:
+        """Later; nobody is told."""
+        watch.failed(self._clock.now(), failure, self._policy, self._clock.random())
+        self._store.note(watch)
+
     def _succeeded(self, watch: Watch, at: float, changed: bool) -> None:
         first = not watch.last_looked
-        held = watch.held
-        watch.succeeded(at, at if changed and not first else None, self._policy, self._clock.random(), held.labels)
-        own = held.settings
-        wait = max(own.poll_min or 0.0, min(own.poll_max or math.inf, watch.next_look - at))
-        watch.next_look = at + wait
+        changed_at = at if changed and not first else None
+        watch.succeeded(at, changed_at, self._policy, self._clock.random(), watch.held.settings)
 
 
 def _body(watch: Watch, told: dict[str, str], now: dict[str, str]) -> Fetched:

@@ -8,7 +8,6 @@ from skep.worker.watch import Watch
 
 #: so many are in memory, and more only while they are due
 KEEP = 20_000
-_PAGE = 5_000
 _AHEAD_SECONDS = 60.0
 
 
@@ -16,6 +15,7 @@ class Watches:
     def __init__(self, store: Store, keep: int = KEEP) -> None:
         self._store = store
         self._keep = keep
+        self._page = max(1, keep // 4)
         self._near: dict[str, Watch] = {}
         #: whoever comes before it, in the order of next looks, is in memory
         self._horizon: Place = (-1.0, "")
@@ -72,13 +72,13 @@ class Watches:
         fresh: list[Watch] = []
         while self._horizon[0] < math.inf and (len(self._near) < self._keep or self._horizon[0] < now + _AHEAD_SECONDS):
             version = self._version
-            page = await self._store.next(self._horizon, _PAGE)
+            page = await self._store.next(self._horizon, self._page)
             if version == self._version:
                 fresh += self._take(page)
         return fresh
 
     def _take(self, page: list[Watch]) -> Iterator[Watch]:
-        last = page[-1] if len(page) == _PAGE else None
+        last = page[-1] if len(page) == self._page else None
         self._horizon = (last.next_look, last.source) if last else (math.inf, "")
         for watch in page:
             if watch.source not in self._near:

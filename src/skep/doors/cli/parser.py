@@ -77,6 +77,9 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("task", help="run commands on workers", fill=_fill_task)
     commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
     commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
+    commands.add_parser(
+        "simulate", help="how fresh mirrors would be at which load", fill=_fill_simulate, run="simulate:run"
+    )
     commands.add_parser("log", help="what every process says", fill=_fill_log, run="log:show")
     commands.add_parser("completion", help="completion for your shell", fill=_fill_completion, run="completion:show")
 
@@ -355,6 +358,12 @@ def _fill_log(parser: Command) -> None:
     parser.add_argument("--process", metavar="ID", default="", help="only of this process, as `skep status` names it")
     parser.add_argument("--about", metavar="ID", default="", help="only about this source or task")
     json_option(parser)
+
+
+def _fill_simulate(parser: Command) -> None:
+    from skep.doors.cli.simulate import fill
+
+    fill(parser)
 
 
 def _fill_completion(parser: Command) -> None:

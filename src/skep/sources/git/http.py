@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pycurl
 
+from skep.sources.git.limits import pause
+
 _FRIENDLY = {
     pycurl.E_COULDNT_RESOLVE_HOST: "the host name is not known",
     pycurl.E_COULDNT_CONNECT: "the host does not accept connections",
@@ -61,14 +63,9 @@ class Http:
 
     async def ask(self, url: str, headers: Sequence[str], body: bytes | None, pins: Sequence[str]) -> Reply:
         """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS."""
+        head: list[bytes] = []
         parts: list[bytes] = []
-        etag = ""
         size = 0
-
-        def hear(line: bytes) -> None:
-            nonlocal etag
-            if line[:5].lower() == b"etag:":
-                etag = line[5:].decode("latin-1").strip()
 
         def take(chunk: bytes) -> int:
             nonlocal size
@@ -80,9 +77,8 @@ class Http:
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.HTTPHEADER, list(headers))
         curl.setopt(pycurl.RESOLVE, list(pins))
+        curl.setopt(pycurl.HEADERFUNCTION, head.append)
         curl.setopt(pycurl.WRITEFUNCTION, take)
-        if self._etags:
-            curl.setopt(pycurl.HEADERFUNCTION, hear)
         # TLS tells at once whether HTTP/2 is spoken; without it, waiting would be for nothing
         curl.setopt(pycurl.PIPEWAIT, url.startswith("https:"))
         if body is None:
@@ -92,13 +88,14 @@ class Http:
             curl.setopt(pycurl.POSTFIELDS, body)
         try:
             await self._transfer(curl)
+            status = curl.getinfo(pycurl.RESPONSE_CODE)
             reply = Reply(
-                curl.getinfo(pycurl.RESPONSE_CODE),
+                status,
                 b"".join(parts),
                 curl.getinfo(pycurl.CONTENT_TYPE) or "",
                 curl.getinfo(pycurl.REDIRECT_URL) or "",
-                curl.getinfo(pycurl.RETRY_AFTER),
-                etag,
+                curl.getinfo(pycurl.RETRY_AFTER) or (pause(head) if status in (403, 429) else 0),
+                _etag(head) if self._etags else "",
             )
         except BaseException:
             curl.close()
@@ -196,3 +193,8 @@ class Http:
             future.set_result(None)
         else:
             future.set_exception(error)
+
+
+def _etag(head: Sequence[bytes]) -> str:
+    found = [line[5:].decode("latin-1").strip() for line in head if line[:5].lower() == b"etag:"]
+    return found[-1] if found else ""

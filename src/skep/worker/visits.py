@@ -1,0 +1,121 @@
+"""One visit to one upstream: ask what it has, bring it, tell it. What goes wrong is a failure of that source only."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from skep.clock import Clock
+from skep.errors import SkepError
+from skep.model.source import Failure, Progress
+from skep.sources.base import Kind, Look, Moved, Same
+from skep.worker.store import Store
+from skep.worker.teller import Teller
+from skep.worker.watch import Watch
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[Watch, Progress], None]
+
+
+class Find(msgspec.Struct):
+    """What a look found, on its way to a fetch; without `moved` the upstream is asked again."""
+
+    at: float
+    asks: int
+    moved: Moved | None
+
+
+class Visits:
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Kind],
+        teller: Teller,
+        clock: Clock,
+        on_same: Callable[[Watch], None],
+    ) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._teller = teller
+        self._clock = clock
+        self._on_same = on_same
+
+    async def look(self, watch: Watch) -> Find | None:
+        """None when there is nothing to fetch."""
+        at, asks = self._clock.now(), watch.asks
+        try:
+            found = await self._ask(watch)
+            if isinstance(found, Moved):
+                return Find(at, asks, found)
+            await self._settle(watch, found, at, asks)
+        except Exception as error:
+            self._stumble(watch, error)
+        return None
+
+    async def fetch(self, watch: Watch, find: Find, report: Report) -> None:
+        try:
+            if find.moved is None:
+                find.at, find.asks = self._clock.now(), watch.asks
+                found = await self._ask(watch)
+                if not isinstance(found, Moved):
+                    await self._settle(watch, found, find.at, find.asks)
+                    return
+                find.moved = found
+            told = await self._store.told(watch.source)
+            await self._store.begin(watch)
+            versions = await self._bring(watch, told, find.moved, report)
+            if isinstance(versions, Failure):
+                await self._teller.failed(watch, versions, find.at, find.asks)
+            else:
+                # an answer that the fetch did not confirm (a lagging replica) must not pass for seen
+                seen = find.moved.seen if dict(versions) == dict(find.moved.versions) else ""
+                await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks)
+        except Exception as error:
+            self._stumble(watch, error)
+
+    async def _ask(self, watch: Watch) -> Look:
+        try:
+            kind = self._kinds[watch.held.kind]
+            if watch.fetching and (failure := await self._compare(watch, kind)) is not None:
+                return failure
+            return await kind.look(watch.held)
+        except SkepError:
+            raise
+        except Exception as error:
+            log.exception("looking at %s failed", watch.held.url)
+            return Failure("internal", f"{type(error).__name__}: {error}")
+
+    async def _compare(self, watch: Watch, kind: Kind) -> Failure | None:
+        """An earlier fetch was not told: tell what it brought, before the upstream moves on."""
+        failure = await kind.mend(watch.held)
+        if failure is None:
+            watch.mended = True
+            await self._teller.caught_up(watch, await kind.versions(watch.held))
+        return failure
+
+    async def _settle(self, watch: Watch, found: Same | Failure, at: float, asks: int) -> None:
+        if isinstance(found, Failure):
+            await self._teller.failed(watch, found, at, asks)
+        elif await self._teller.same(watch, at, asks):
+            self._on_same(watch)
+
+    async def _bring(
+        self, watch: Watch, told: dict[str, str], moved: Moved, report: Report
+    ) -> Mapping[str, str] | Failure:
+        kind = self._kinds[watch.held.kind]
+        held = msgspec.structs.replace(watch.held, told=told)
+        report(watch, Progress("fetch" if held.batches else "clone", 0, 0))
+        try:
+            if not watch.mended and (failure := await kind.mend(held)) is not None:
+                return failure
+            watch.mended = True
+            return await kind.fetch(held, moved, lambda progress: report(watch, progress))
+        except Exception as error:
+            log.exception("fetching %s failed", held.url)
+            return Failure("internal", f"{type(error).__name__}: {error}")
+
+    def _stumble(self, watch: Watch, error: Exception) -> None:
+        """What happened could not be noted: nothing was told, so nothing is lost; it is tried again later."""
+        log.error("cannot note what became of %s", watch.held.url, exc_info=error)
+        self._teller.put_off(watch, Failure("disk", str(error)))
