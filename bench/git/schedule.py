@@ -11,6 +11,7 @@ import asyncio
 import gc
 import multiprocessing
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -185,9 +186,11 @@ def main() -> None:
             folder = Path(name)
             asyncio.run(fill(folder, size))
             for budget in (0.0, 10 * size / SPREAD):
-                child = spawn.Process(target=_run, args=(folder, size, budget))
+                own = Path(shutil.copytree(folder, folder.with_name(f"{folder.name}-{budget}")))
+                child = spawn.Process(target=_run, args=(own, size, budget))
                 child.start()
                 child.join()
+                shutil.rmtree(own)
             print(f"{size:9,} URLs from lists: {lists(folder, size):6.2f} s", flush=True)
 
 
