@@ -19,12 +19,15 @@ CELL = 0.2
 _FASTEST = 2.0**40
 
 
-class Cell(msgspec.Struct):
+class Cell(msgspec.Struct, array_like=True):
     """Sources with the same bounds and about the same wait."""
 
     count: int = 0
     #: sum of 1 / wait
     looks: float = 0.0
+
+
+Counted = tuple[Bounds, int, Cell]
 
 
 class Policy:
@@ -80,11 +83,14 @@ class Policy:
         if cell.count <= 0:
             del self._cells[key]
 
-    def restore(self, cells: Iterable[tuple[Bounds, int, int, float]]) -> None:
-        """What `count` had counted before a restart: bounds, cell, count, sum of 1 / wait."""
-        for bounds, number, count, looks in cells:
-            self._cells[bounds, number] = Cell(count, looks)
-            self._size += count
+    def cells(self) -> list[Counted]:
+        """What `count` has counted, to be remembered over a restart."""
+        return [(bounds, number, cell) for (bounds, number), cell in self._cells.items()]
+
+    def restore(self, cells: Iterable[Counted]) -> None:
+        for bounds, number, cell in cells:
+            self._cells[bounds, number] = cell
+            self._size += cell.count
 
     def _stale(self, now: float) -> bool:
         moved = abs(self._size - self._weighed) > _WEIGH_SHARE * self._weighed

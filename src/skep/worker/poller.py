@@ -85,6 +85,7 @@ class Poller:
                     self._removal.stop()
                     self._turns.stop()
         finally:
+            self._store.keep(self._policy.cells())
             await self._store.flush()
 
     # orders, once the store has them
@@ -277,6 +278,7 @@ class Poller:
         while True:
             await asyncio.sleep(_FLUSH_SECONDS)
             try:
+                self._store.keep(self._policy.cells())
                 await self._watches.tidy(self._let_go)
                 await self._reach_far()
                 await self._look_ahead()

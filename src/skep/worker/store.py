@@ -10,7 +10,7 @@ from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, 
 from skep.model.ids import new_id
 from skep.schedule.cadence import Bounds
 from skep.schedule.hosts import Rest
-from skep.schedule.policy import CELL
+from skep.schedule.policy import CELL, Cell, Counted
 from skep.worker import tables
 from skep.worker.rows import hold, note_of, watch_of
 from skep.worker.watch import Watch
@@ -34,6 +34,7 @@ class Store:
         self._pending = 0
         self._noted: dict[str, Watch] = {}
         self._resting: dict[str, Rest] = {}
+        self._cells: Sequence[Counted] = ()
         self.member = ""
         self.boot = 0
         #: called when the outbox has grown
@@ -73,9 +74,16 @@ class Store:
     async def released(self) -> list[Watch]:
         return [watch_of(row) for row in await self._db.read(tables.WATCH + " WHERE released = 1")]
 
-    async def cells(self) -> list[tuple[Bounds, int, int, float]]:
+    async def cells(self) -> list[Counted]:
+        """As they were last kept; where there was no budget before, they are counted."""
+        if kept := await self._db.read("SELECT value FROM meta WHERE name = 'cells'"):
+            return msgspec.json.decode(kept[0]["value"], type=list[Counted])
         rows = await self._db.read(tables.CELLS, width=CELL)
-        return [(Bounds(row["shortest"], row["longest"]), row["cell"], row["n"], row["looks"]) for row in rows]
+        return [(Bounds(row["shortest"], row["longest"]), row["cell"], Cell(row["n"], row["looks"])) for row in rows]
+
+    def keep(self, cells: Sequence[Counted]) -> None:
+        """Written with the looks of the next `flush`."""
+        self._cells = cells
 
     async def refused(self) -> list[str]:
         """Those that wanted other credentials when they were last asked."""
@@ -202,11 +210,7 @@ class Store:
 
     async def note_checked(self, until: float) -> None:
         async def work(tx: Tx) -> None:
-            await tx.rows(
-                "INSERT INTO meta (name, value) VALUES ('checked', :until) "
-                "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                until=repr(until),
-            )
+            await tx.rows(tables.META, name="checked", value=repr(until))
 
         await self._db.write(work, runtime=True)
 
@@ -219,10 +223,13 @@ class Store:
         hosts: list[dict[str, Value]] = [
             {"name": name, "until": rest.until, "pace": rest.pace} for name, rest in resting.items()
         ]
+        cells = msgspec.json.encode(self._cells).decode() if self._cells else ""
 
         async def work(tx: Tx) -> None:
             await tx.many(tables.NOTE, [note_of(watch) for watch in noted.values()])
             await tx.many(tables.REST, hosts)
+            if cells:
+                await tx.rows(tables.META, name="cells", value=cells)
 
         try:
             await self._db.write(work, runtime=True)

@@ -45,6 +45,8 @@ CELLS = """
     FROM look WHERE wait > 0 GROUP BY 1, 2, 3
 """
 
+META = "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
 KNOWN = "SELECT epoch, spec, released FROM held WHERE source = :source"
 
 HOLD = """
