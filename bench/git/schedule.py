@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 import uvloop
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from skep.config import Settings
 from skep.engines.db.base import Tx, Value
