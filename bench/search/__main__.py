@@ -23,7 +23,7 @@ import numpy as np
 from bench.search.corpus import QUERIES, unpack
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
-from skep.model.search import Delta, Document, Fence, Limits, ShardInfo
+from skep.model.search import Delta, Document, Fence, Limits, ShardInfo, Tip
 from skep.search.query import parse
 
 FIRST = 50
@@ -96,7 +96,7 @@ async def bench_search(folder: Path, work: Path, rounds: int) -> None:
     searcher = await open_trigram("file:", data=work, db=db)
     await searcher.start()
     shards = tuple(ShardInfo(path.name, str(path), 0, 0) for path in sorted((work / "built-0").iterdir()))
-    assert await searcher.adopt(Delta("src", 1, "main", None, "c", shards), Fence("src", 1, 0.0))
+    assert await searcher.adopt(Delta("src", 1, (Tip("main", "c"),), None, shards), Fence("src", 1, 0.0))
     env = {"CSEARCHINDEX": str(work / "csearchindex")}
     rows: list[Asked] = []
     for name, query, csearch, ripgrep in QUERIES:

@@ -15,7 +15,7 @@ import pytest
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
-from skep.model.search import Delta, Document, Fence, FileHit, Limits, Query
+from skep.model.search import Delta, Document, Fence, FileHit, Limits, Query, Tip
 
 Files = Mapping[bytes, bytes]
 VISIBLE = np.ones(64, bool)
@@ -27,7 +27,7 @@ def make_delta(
 ) -> Delta:
     documents = [Document(path, f"{hash_of(content):040x}", content) for path, content in files.items()]
     shards = TrigramBuilder().build(number, documents, out, lambda _: None)
-    return Delta(f"src_{number}", number, "refs/heads/main", base, commit, shards, gone)
+    return Delta(f"src_{number}", number, (Tip("main", commit),), (Tip("main", base),) if base else None, shards, gone)
 
 
 def hash_of(content: bytes) -> int:

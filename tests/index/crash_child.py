@@ -6,7 +6,7 @@ from pathlib import Path
 
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.index.trigram import TrigramBuilder, open_trigram
-from skep.model.search import Delta, Document, Fence
+from skep.model.search import Delta, Document, Fence, Tip
 
 FILES = 7
 
@@ -25,8 +25,8 @@ async def main(data: Path) -> None:
         path = b"f%d" % ((commit + 1) % FILES)
         document = Document(path, "0" * 40, content(commit + 1))
         shards = TrigramBuilder().build(1, [document], data / "built", lambda _: None)
-        base = str(commit) if commit else None
-        delta = Delta("src_1", 1, "main", base, str(commit + 1), shards, (path,))
+        base = (Tip("main", str(commit)),) if commit else None
+        delta = Delta("src_1", 1, (Tip("main", str(commit + 1)),), base, shards, (path,))
         assert await searcher.adopt(delta, Fence("src_1", 1, 0.0))
         commit += 1
         sys.stdout.write(f"{commit}\n")

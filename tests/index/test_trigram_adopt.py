@@ -11,7 +11,7 @@ from skep.engines.db.base import Database
 from skep.engines.index.trigram import TrigramSearcher, open_trigram
 from skep.engines.index.trigram.snapshot import Part
 from skep.errors import NoSpace
-from skep.model.search import Fence, ShardInfo
+from skep.model.search import Fence, ShardInfo, Tip
 from skep.search.query import parse
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
 
@@ -38,7 +38,7 @@ async def test_one_changed_file_is_one_new_document(searcher: TrigramSearcher, a
     assert await paths(searcher, "banana") == ["b"]
     assert searcher.size().documents == 2
     standing = searcher.standing(1)
-    assert standing and (standing.commit, standing.branch, standing.fetched_at) == ("c2", "refs/heads/main", 1000.0)
+    assert standing and (standing.tips, standing.fetched_at) == ((Tip("main", "c2"),), 1000.0)
     assert searcher.indexed() == [("src_1", 1)]
 
 
@@ -82,9 +82,11 @@ async def test_a_delta_cannot_smuggle(searcher: TrigramSearcher, tmp_path: Path)
     """A shard's own number decides who may see it, so it must be the number of the delta's source."""
     delta = make_delta(tmp_path / "x", OLD, commit="c1", number=2)
     shards = delta.shards
-    assert not await searcher.adopt(type(delta)("src_1", 1, "m", None, "c1", shards), Fence("src_1", 1, 0.0))
+    assert not await searcher.adopt(type(delta)("src_1", 1, (Tip("m", "c1"),), None, shards), Fence("src_1", 1, 0.0))
     outside = ShardInfo("../../escape", str(tmp_path / "x"), 1, 1)
-    assert not await searcher.adopt(type(delta)("src_1", 1, "m", None, "c1", (outside,)), Fence("src_1", 1, 0.0))
+    assert not await searcher.adopt(
+        type(delta)("src_1", 1, (Tip("m", "c1"),), None, (outside,)), Fence("src_1", 1, 0.0)
+    )
     assert await paths(searcher, "apple") == []
     assert list((tmp_path / "index").iterdir()) == []
 

@@ -23,7 +23,7 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.credential import Key
-from skep.model.search import Adopt, Adopted, Delta, Stands, Where
+from skep.model.search import Adopt, Adopted, Delta, Stands, Tip, Where
 from skep.model.source import Held, Move
 from skep.model.space import Get, Nothing
 from skep.model.task import Extend, Renewed, Reply, Report, Reported, Run, TaskHold, TaskSpec
@@ -41,7 +41,7 @@ class RecordingDesk:
         self.boots: list[int] = []
         self.acking = True
         #: where the index of a source stands
-        self.bases: dict[str, str | None] = {}
+        self.bases: dict[str, tuple[Tip, ...] | None] = {}
         self.placed: dict[TaskHold, Run] = {}
         self.reports: list[Report] = []
         self.held_back: list[TaskSpec] = []
@@ -71,7 +71,7 @@ class RecordingDesk:
 
     def index(self, source: str, base: str | None, *, last: bool = False) -> None:
         """Place a task that indexes the source from this commit on."""
-        self.bases[source] = base
+        self.bases[source] = (Tip("main", base),) if base else None
         self._place("ctx_1", TaskSpec("plan", "index", source=source, holder=True), last)
 
     def _place(self, context: str, spec: TaskSpec, last: bool = False) -> None:

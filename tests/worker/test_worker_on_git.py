@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from skep.link.messages import FetchNow, Hold, Release
+from skep.model.search import Tip
 from skep.model.source import Move
 from skep.sources.git.mirror import folder_of
 from skep.testing.forge import Fault, Forge
@@ -28,7 +29,7 @@ async def test_from_clone_to_index_to_release(forge: Forge, desk: RecordingDesk,
     await desk.until(lambda: desk.built("src_1") and not desk.placed)
     delta = desk.built("src_1")[0]
     assert delta is not None
-    assert (delta.commit, delta.base, delta.branch) == (first, None, "main")
+    assert (delta.tips, delta.base) == ((Tip("main", first),), None)
     assert sum(shard.documents for shard in delta.shards) == 2
 
     second = repo.commit({"b.txt": b"beta two\n"})
@@ -38,7 +39,7 @@ async def test_from_clone_to_index_to_release(forge: Forge, desk: RecordingDesk,
     await desk.until(lambda: desk.built("src_1")[1:] and not desk.placed)
     delta = desk.built("src_1")[1]
     assert delta is not None
-    assert (delta.commit, delta.base, delta.gone) == (second, first, (b"b.txt",))
+    assert (delta.commit, delta.base, delta.gone) == (second, (Tip("main", first),), (b"b.txt",))
     assert sum(shard.documents for shard in delta.shards) == 1
 
     mirror = folder_of(worker.data, "src_1")

@@ -5,11 +5,15 @@ from typing import Literal
 
 import msgspec
 
-Field = Literal["content", "path", "source"]
+#: "any": content or path; "symbol": the name of something defined in the file; "branch": a branch that has the file
+Field = Literal["content", "path", "any", "symbol", "source", "branch"]
+
+#: what a file is besides its language; one bit each
+TEST, VENDORED, GENERATED = 1, 2, 4
 
 
 class Term(msgspec.Struct, frozen=True, tag="term"):
-    """A pattern that must occur on some line of the content, in the path, or in the source's name."""
+    """A pattern that must occur on some line of the content, or in whatever else the field says."""
 
     field: Field
     #: RE2 syntax when `regex`, else the text itself
@@ -39,7 +43,13 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
     numbers: frozenset[int]
 
 
-Query = Term | And | Or | Not | Within
+class Language(msgspec.Struct, frozen=True, tag="language"):
+    """The file is written in it; the name as `skep.analysis.language` spells it."""
+
+    name: str
+
+
+Query = Term | And | Or | Not | Within | Language
 
 
 def terms(query: Query) -> Iterator[Term]:
@@ -82,6 +92,12 @@ class FileHit(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
     #: this file has more matching lines than were returned
     more: bool = False
+    #: empty: not known
+    language: str = ""
+    #: TEST, VENDORED, GENERATED
+    marks: int = 0
+    #: bit n: the file is so on the n-th tip of its source's standing
+    branches: int = 1
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -90,6 +106,10 @@ class Document(msgspec.Struct, frozen=True):
     path: bytes
     blob: str
     content: bytes
+    language: str = ""
+    marks: int = 0
+    #: bit n: the n-th tip of the delta has it
+    branches: int = 1
 
 
 class ShardInfo(msgspec.Struct, frozen=True):
@@ -101,18 +121,30 @@ class ShardInfo(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class Tip(msgspec.Struct, frozen=True):
+    """A branch or tag, by its short name, and the commit it stands at."""
+
+    name: str
+    commit: str
+
+
 class Delta(msgspec.Struct, frozen=True):
-    """What a source's index gains and loses by going from commit `base` to `commit`."""
+    """What a source's index gains and loses by going from the tips in `base` to `tips`."""
 
     source: str
     number: int
-    branch: str
-    #: None: `shards` hold everything, whatever was there before is dropped
-    base: str | None
-    commit: str
+    #: the default branch first; at most 64
+    tips: tuple[Tip, ...]
+    #: the same names in the same order; None: `shards` hold everything, whatever was there before is dropped
+    base: tuple[Tip, ...] | None
     shards: tuple[ShardInfo, ...]
     #: paths whose older documents are dead: changed and deleted ones
     gone: tuple[bytes, ...] = ()
+
+    @property
+    def commit(self) -> str:
+        """Of the default branch."""
+        return self.tips[0].commit
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -130,7 +162,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True, tag=True):
-    """A worker asks from which commit on it should index a source. `whole`: build all of it anew."""
+    """A worker asks from which tips on it should index a source. `whole`: build all of it anew."""
 
     source: str
     whole: bool = False
@@ -139,7 +171,7 @@ class Where(msgspec.Struct, frozen=True, tag=True):
 class Stands(msgspec.Struct, frozen=True, tag=True):
     epoch: int
     #: None: index everything
-    base: str | None
+    base: tuple[Tip, ...] | None
 
 
 class Adopt(msgspec.Struct, frozen=True, tag=True):

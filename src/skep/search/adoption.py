@@ -9,7 +9,7 @@ import msgspec
 
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher
-from skep.model.search import Delta, Fence
+from skep.model.search import Delta, Fence, Tip
 from skep.model.space import Typed
 from skep.sources.intake import Intake
 from skep.sources.views import default_branch, unindexed
@@ -68,10 +68,10 @@ class Adoption:
         for source in await unindexed(self._db):
             await self.request(source)
 
-    def base(self, number: int) -> str | None:
-        """The commit a new delta should start from."""
+    def base(self, number: int) -> tuple[Tip, ...] | None:
+        """The tips a new delta should start from."""
         standing = self._searcher.standing(number)
-        return standing.commit if standing else None
+        return standing.tips if standing else None
 
     async def adopt(self, fence: Fence, delta: Delta | None, now: float) -> bool:
         """False: the delta is stale or lost."""

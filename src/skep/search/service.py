@@ -65,15 +65,16 @@ class Search:
 
 
 def _answer(hit: FileHit, source: Named, standing: Standing, fresh: Newest | None) -> Hit:
+    tip = next(tip for n, tip in enumerate(standing.tips) if hit.branches >> n & 1)
     # a later look that found the same commit makes the hit fresher than its own fetch
-    same = fresh is not None and fresh.commit == standing.commit
+    same = fresh is not None and fresh.commit == tip.commit
     fetched_at = max(standing.fetched_at, fresh.looked) if fresh and same else standing.fetched_at
     return Hit(
         source.id,
         source.name,
         hit.path,
-        standing.branch,
-        standing.commit,
+        tip.name,
+        tip.commit,
         fetched_at,
         hit.blob,
         hit.lines,

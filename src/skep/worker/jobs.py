@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from skep.model.search import Delta
+from skep.model.search import Delta, Tip
 
 _LENGTH = struct.Struct(">I")
 LENGTH = _LENGTH.size
@@ -18,7 +18,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     number: int
     #: the mirror
     folder: str
-    base: str | None
+    base: tuple[Tip, ...] | None
     #: larger files are found by name only
     max_file: int
     #: where the plan and the shards go; made by the job

@@ -13,7 +13,7 @@ import msgspec
 
 from skep.engines.index.trigram.build import TrigramBuilder
 from skep.errors import Damaged
-from skep.model.search import Delta, ShardInfo
+from skep.model.search import Delta, ShardInfo, Tip
 from skep.sources.git.plan import CONTENT_BUDGET, changed, documents
 from skep.sources.git.process import environment
 from skep.sources.git.read import Entry
@@ -25,23 +25,23 @@ Report = Callable[[int, int], None]
 
 class Plan(msgspec.Struct, frozen=True):
     job: Job
-    branch: str
-    base: str | None
-    commit: str
+    tips: tuple[Tip, ...]
+    base: tuple[Tip, ...] | None
     gone: tuple[bytes, ...]
     batches: int
 
 
 def plan(job: Job, report: Report) -> Finished | Planned:
-    """From `base` to what HEAD of the mirror stands at; from nothing when the mirror does not know `base` any more."""
+    """From `base` to where the mirror stands; from nothing when the mirror does not know `base` any more."""
     mirror, out = Path(job.folder), Path(job.out)
     commit = _commit(mirror, "HEAD")
     if commit is None:
         return Finished(None)
-    base = _commit(mirror, job.base) if job.base else None
-    files, gone = changed(mirror, base, commit)
+    tips = (Tip(_branch(mirror), commit),)
+    base = job.base if job.base and all(_commit(mirror, tip.commit) for tip in job.base) else None
+    files, gone = changed(mirror, base[0].commit if base else None, commit)
     batches = split(files, job.batch_bytes, job.max_file)
-    made = Plan(job, _branch(mirror), base, commit, tuple(gone), len(batches))
+    made = Plan(job, tips, base, tuple(gone), len(batches))
     out.mkdir(parents=True, exist_ok=True)
     for n, batch in enumerate(batches):
         _write(out / f"batch-{n}", batch)
@@ -86,7 +86,7 @@ def fold(out: Path) -> Delta:
     for n in range(made.batches):
         shards += msgspec.msgpack.decode(_read(out / f"shards-{n}"), type=list[ShardInfo])
     job = made.job
-    return Delta(job.source, job.number, made.branch, made.base, made.commit, tuple(shards), made.gone)
+    return Delta(job.source, job.number, made.tips, made.base, tuple(shards), made.gone)
 
 
 def read_plan(out: Path) -> Plan:

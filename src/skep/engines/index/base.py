@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.model.search import Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo
+from skep.model.search import Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
 Visible = NDArray[np.bool_]
@@ -29,9 +29,14 @@ class Standing(msgspec.Struct, frozen=True):
 
     source: str
     number: int
-    branch: str
-    commit: str
+    #: the default branch first
+    tips: tuple[Tip, ...]
     fetched_at: float
+
+    @property
+    def commit(self) -> str:
+        """Of the default branch."""
+        return self.tips[0].commit
 
 
 class Hits(Protocol):

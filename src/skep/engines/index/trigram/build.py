@@ -88,6 +88,8 @@ class ShardWriter:
         self._sources: list[int] = []
         self._paths: list[bytes] = []
         self._blobs: list[str] = []
+        self._languages: dict[str, int] = {}
+        self._traits: list[tuple[int, int, int]] = []
 
     def has_room(self, size: int) -> bool:
         full = len(self._paths) >= MOST_DOCUMENTS or self._pair_count >= _MOST_PAIRS
@@ -108,6 +110,8 @@ class ShardWriter:
         self._sources.append(source)
         self._paths.append(document.path)
         self._blobs.append(document.blob)
+        language = self._languages.setdefault(document.language, len(self._languages))
+        self._traits.append((language, document.marks, document.branches))
 
     def finish(self) -> ShardInfo:
         """The folder is durable on return."""
@@ -121,6 +125,7 @@ class ShardWriter:
             self._id,
             len(self._paths),
             sorted(set(self._sources)),
+            list(self._languages),
             size,
             crc,
             self._offsets[-1],
@@ -168,6 +173,9 @@ class ShardWriter:
             "order": order.astype(np.uint16),
             "path_at": np.cumsum(sizes, dtype=np.uint32),
             "blobs": np.array(self._blobs, np.bytes_),
+            "languages": np.array([language for language, _, _ in self._traits], np.uint16),
+            "marks": np.array([marks for _, marks, _ in self._traits], np.uint8),
+            "branches": np.array([branches for _, _, branches in self._traits], np.uint64),
             "paths": np.frombuffer(b"".join(path + b"\n" for path in self._paths), np.uint8),
         }
 

@@ -55,6 +55,5 @@ def _living(shards: list[Shard], dead: list[Mask]) -> Iterator[tuple[int, Docume
         for document in range(shard.documents)
         if not dead[nth][document]
     )
-    for source, path, nth, document in places:
-        shard = shards[nth]
-        yield source, Document(path, shard.blob(document), shard.text(document))
+    for source, _, nth, document in places:
+        yield source, shards[nth].document(document)

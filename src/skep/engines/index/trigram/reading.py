@@ -10,7 +10,7 @@ from skep.engines.index.trigram.excerpt import Span, excerpt
 from skep.engines.index.trigram.masks import Masks
 from skep.engines.index.trigram.match import Watch
 from skep.engines.index.trigram.shard import Shard
-from skep.model.search import And, FileHit, Line, Not, Query, Term, Within
+from skep.model.search import And, FileHit, Language, Line, Not, Query, Term, Within
 
 
 class Reading:
@@ -35,11 +35,14 @@ class Reading:
             shard.path(document).decode("utf-8", "backslashreplace"),
             shard.blob(document),
             lines[: self._most],
-            more=len(lines) > self._most,
+            len(lines) > self._most,
+            shard.language(document),
+            int(shard.marks[document]),
+            int(shard.branches[document]),
         )
 
     def _true(self, query: Query) -> bool:
-        if isinstance(query, Within) or (isinstance(query, Term) and query.field == "path"):
+        if isinstance(query, Within | Language) or (isinstance(query, Term) and query.field in ("path", "branch")):
             return self._masks.is_true(query, self._document)
         if isinstance(query, Term):
             return bool(self._matching(query))

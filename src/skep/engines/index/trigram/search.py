@@ -1,10 +1,10 @@
 """Answers a query on a snapshot, shard by shard, document by document. Runs in a thread."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from skep.engines.index.base import Visible
+from skep.engines.index.base import Standing, Visible
 from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.masks import Masks
 from skep.engines.index.trigram.match import Watch
@@ -28,12 +28,12 @@ class Search:
         allowed = snapshot.allowed(visible)
         for part in snapshot.parts:
             if allowed[part.shard.manifest.sources].any():
-                yield from self._run_part(part, allowed)
+                yield from self._run_part(part, allowed, snapshot.standings)
 
-    def _run_part(self, part: Part, allowed: Mask) -> Iterator[FileHit]:
+    def _run_part(self, part: Part, allowed: Mask, standings: Mapping[int, Standing]) -> Iterator[FileHit]:
         self._watch()
         shard = part.shard
-        masks = Masks(self._compiled, shard, self._watch)
+        masks = Masks(self._compiled, shard, standings, self._watch)
         mask = masks.candidates(self._compiled.query)
         ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
         for document in ids[allowed[shard.sources[ids]]].tolist():

@@ -59,7 +59,7 @@ class TrigramSearcher:
         async with self._changing:
             stands = self.standing(delta.number)
             if self._is_repeat(delta, stands):
-                return stands is not None and stands.commit == delta.commit
+                return stands is not None and stands.tips == delta.tips
             if await self._tables.is_stale(delta, fence):
                 return False
             try:
@@ -70,7 +70,7 @@ class TrigramSearcher:
             swap = await self._bury(delta, [Part(shard, np.zeros(shard.documents, bool)) for shard in shards])
             if not await self._tables.adopt(delta, fence, swap):
                 return False
-            standing = Standing(delta.source, delta.number, delta.branch, delta.commit, fence.fetched_at)
+            standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at)
             await self._show(swap, {**self._snapshot.standings, delta.number: standing})
             return True
 
@@ -84,7 +84,7 @@ class TrigramSearcher:
         ]
         if delta.shards:
             return not waiting
-        return stands is not None and stands.commit == delta.commit
+        return stands is not None and stands.tips == delta.tips
 
     async def _bury(self, delta: Delta, added: list[Part]) -> Swap:
         gone = Gone(delta.number, None if delta.base is None else frozenset(delta.gone))

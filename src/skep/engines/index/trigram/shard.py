@@ -9,7 +9,8 @@
     offsets    where a document's text starts in content      sources    number of the document's source
     hashes     of (source, path), ascending                   order      the document of each hash
     path_at    where a document's path starts in paths        blobs      ids of the git blobs, padded with NUL
-    paths      each with a newline after it
+    paths      each with a newline after it                   languages  which of the manifest's languages it is in
+    marks      test, vendored, generated: bits                branches   bit n: the n-th tip of its source has it
 
 A key's postings are bits when that is smaller; which it is follows from its count.
 """
@@ -27,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.errors import Damaged
+from skep.model.search import Document
 
-FORMAT = 1
+FORMAT = 2
 MOST_DOCUMENTS = 1 << 14
 MOST_BYTES = 128_000_000
 _ID = re.compile(r"shd_[0-9A-Z]{26}")
@@ -49,6 +51,8 @@ class Manifest(msgspec.Struct, frozen=True):
     documents: int
     #: the distinct source numbers
     sources: list[int]
+    #: the distinct languages; the empty one is "not known"
+    languages: list[str]
     index_size: int
     index_crc: int
     content_size: int
@@ -118,6 +122,9 @@ class Shard:
         self._order = self._section("order")
         self._path_at = self._section("path_at")
         self._blobs = self._section("blobs")
+        self.languages = self._section("languages")
+        self.marks = self._section("marks")
+        self.branches = self._section("branches")
         paths = self.manifest.sections["paths"]
         #: the paths, each with a newline after it: a text in which path terms are searched
         self.paths = self._index[paths.start : paths.start + paths.count]
@@ -135,6 +142,19 @@ class Shard:
 
     def blob(self, document: int) -> str:
         return bytes(self._blobs[document]).decode()
+
+    def language(self, document: int) -> str:
+        return self.manifest.languages[int(self.languages[document])]
+
+    def document(self, document: int) -> Document:
+        return Document(
+            self.path(document),
+            self.blob(document),
+            self.text(document),
+            self.language(document),
+            int(self.marks[document]),
+            int(self.branches[document]),
+        )
 
     def documents_at(self, places: list[int]) -> Ids:
         """The documents whose paths hold these places of `paths`."""

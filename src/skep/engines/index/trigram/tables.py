@@ -8,7 +8,7 @@ import msgspec
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.engines.index.base import Standing
 from skep.engines.index.trigram.snapshot import Part, pack
-from skep.model.search import Delta, Fence
+from skep.model.search import Delta, Fence, Tip
 
 _STEPS = (
     """
@@ -16,7 +16,7 @@ _STEPS = (
         id TEXT PRIMARY KEY, documents BIGINT NOT NULL, bytes BIGINT NOT NULL, numbers TEXT NOT NULL,
         dead BYTEA NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL);
     CREATE TABLE indexed (
-        source TEXT PRIMARY KEY, number BIGINT NOT NULL, branch TEXT NOT NULL, tip TEXT NOT NULL,
+        source TEXT PRIMARY KEY, number BIGINT NOT NULL, tips TEXT NOT NULL,
         epoch BIGINT NOT NULL, fetched_at DOUBLE PRECISION NOT NULL);
     CREATE INDEX indexed_number ON indexed (number);
     CREATE TABLE lost (source TEXT PRIMARY KEY)
@@ -62,14 +62,13 @@ class Tables:
                 return False
             await _swap(tx, swap)
             await tx.rows(
-                "INSERT INTO indexed (source, number, branch, tip, epoch, fetched_at)"
-                " VALUES (:source, :number, :branch, :tip, :epoch, :fetched_at)"
-                " ON CONFLICT (source) DO UPDATE SET number = excluded.number, branch = excluded.branch,"
-                " tip = excluded.tip, epoch = excluded.epoch, fetched_at = excluded.fetched_at",
+                "INSERT INTO indexed (source, number, tips, epoch, fetched_at)"
+                " VALUES (:source, :number, :tips, :epoch, :fetched_at)"
+                " ON CONFLICT (source) DO UPDATE SET number = excluded.number,"
+                " tips = excluded.tips, epoch = excluded.epoch, fetched_at = excluded.fetched_at",
                 source=delta.source,
                 number=delta.number,
-                branch=delta.branch,
-                tip=delta.commit,
+                tips=msgspec.json.encode(delta.tips).decode(),
                 epoch=fence.epoch,
                 fetched_at=fence.fetched_at,
             )
@@ -109,14 +108,18 @@ class Tables:
 
 
 def _is_stale(rows: list[Row], delta: Delta, fence: Fence) -> bool:
-    """May the delta no longer be adopted? It comes from an older holder, or builds on a commit that is not indexed."""
+    """May the delta no longer be adopted? It comes from an older holder, or builds on tips that are not indexed."""
     if any(fence.epoch < row["epoch"] for row in rows):
         return True
-    return delta.base is not None and not any(row["tip"] == delta.base for row in rows)
+    return delta.base is not None and not any(_tips(row) == delta.base for row in rows)
 
 
 def _standing(row: Row) -> Standing:
-    return Standing(row["source"], row["number"], row["branch"], row["tip"], row["fetched_at"])
+    return Standing(row["source"], row["number"], _tips(row), row["fetched_at"])
+
+
+def _tips(row: Row) -> tuple[Tip, ...]:
+    return msgspec.json.decode(row["tips"], type=tuple[Tip, ...])
 
 
 async def _swap(tx: Tx, swap: Swap) -> None:
