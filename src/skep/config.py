@@ -92,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "keep"
     label: Annotated[
         tuple[LabelSettings, ...],
-        _about("[[label]] tables: a name, and force_push, refs, poll_min or poll_max of the sources with that label"),
+        _about("[[label]] tables: a name, and force_push, refs, branches, poll_min or poll_max of its sources"),
     ] = ()
     keep_tips: Annotated[Seconds, _positive("old tips of rewritten or deleted branches are kept for so long")] = (
         31_536_000.0
@@ -116,6 +116,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
     index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000
     index_max_file: Annotated[int, _positive("larger files are found by name only")] = 2_000_000
+    index_branches: Annotated[
+        Names, _about("patterns of branches and tags that are searchable besides the default branch, such as release/*")
+    ] = ()
+    index_ignore: Annotated[
+        Names,
+        _about("patterns of paths no index holds, as in a .gitignore; `.skepignore` in a repository adds to them"),
+    ] = ()
+    index_generated: Annotated[bool, _about("generated files are found by their content too, not only by name")] = True
+    reindex_every: Annotated[Seconds, _positive("each index is compared with its mirror and repaired so often")] = (
+        86_400.0
+    )
     search_seconds: Annotated[Seconds, _positive("longest time for one search; then what was found is given")] = 10.0
 
     message_limit: Annotated[int, _positive("bytes one message of a topic may have")] = 1_000_000

@@ -12,9 +12,10 @@ import pytest
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.errors import TooLarge
+from skep.model.search import Tip
 from skep.sources.git.browse import blob, ls, resolve
 from skep.sources.git.kind import GitKind
-from skep.sources.git.plan import changed, documents
+from skep.sources.git.plan import Rules, changed, documents
 from skep.sources.git.read import list_tree
 from skep.testing.forge import Fault, Forge, Repo
 from skep.testing.forge.follower import Follow, Follower
@@ -106,8 +107,8 @@ async def test_hard_files(forge: Forge, follow: Follow) -> None:
     repo = forge.create("org/hard", files)
     one = follow(forge.url("org/hard"))
     commit = (await one.succeed())["refs/heads/main"]
-    entries, gone = changed(one.folder, None, commit)
-    found = documents(one.folder, entries, 1_000_000)
+    entries, gone = changed(one.folder, None, [Tip("main", commit)])
+    found = documents(one.folder, entries, Rules(1_000_000))
     content = {document.path: document.content for document in found}
     assert content == {
         **{
@@ -150,8 +151,8 @@ async def test_repeated_content_has_a_budget(forge: Forge, follow: Follow) -> No
     repo = forge.create("org/same", {f"{n}.txt": b"x" * 1_000 for n in range(50)})
     one = follow(forge.url("org/same"))
     await one.succeed()
-    files, _ = changed(one.folder, None, repo.refs()["refs/heads/main"])
-    found = documents(one.folder, files, 10_000, budget=10_000)
+    files, _ = changed(one.folder, None, [Tip("main", repo.refs()["refs/heads/main"])])
+    found = documents(one.folder, files, Rules(10_000), budget=10_000)
     assert len(files) == 50 and sum(len(document.content) for document in found) == 10_000
 
 
@@ -162,8 +163,8 @@ async def test_a_small_pack_of_many_zeros_is_mirrored_but_not_read(
     assert len(zlib.compress(bytes(40_000_000), 1)) < 200_000
     one = follow(forge.url("org/zeros"))
     commit = (await one.succeed())["refs/heads/main"]
-    files, _ = changed(one.folder, None, commit)
-    found = documents(one.folder, files, 2_000_000)
+    files, _ = changed(one.folder, None, [Tip("main", commit)])
+    found = documents(one.folder, files, Rules(2_000_000))
     assert {document.path: document.content for document in found} == {b"zeros": b"", b"a": b"1\n"}
     assert repo.refs()["refs/heads/main"] == commit
 

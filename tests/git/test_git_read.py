@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from skep.errors import Damaged, NotFound
+from skep.model.search import Tip
 from skep.sources.git.browse import blob, ls, resolve
-from skep.sources.git.plan import changed, documents
+from skep.sources.git.plan import Rules, changed, documents
 from skep.sources.git.read import contents, diff_tree, list_tree, sizes
 from skep.testing.forge import Repo
 
@@ -23,16 +24,16 @@ def repo(tmp_path: Path) -> Repo:
 def test_one_changed_file_is_one_document(repo: Repo) -> None:
     base = repo.refs()["refs/heads/main"]
     commit = repo.commit({"a.py": b"changed\n", "dir/b.py": None, "new.py": b"new\n", "copy.py": "a.py"})
-    files, gone = changed(repo.folder, base, commit)
-    found = documents(repo.folder, files, 1_000)
+    files, gone = changed(repo.folder, [Tip("main", base)], [Tip("main", commit)])
+    found = documents(repo.folder, files, Rules(1_000))
     assert {document.path: document.content for document in found} == {b"a.py": b"changed\n", b"new.py": b"new\n"}
     assert sorted(gone) == [b"a.py", b"copy.py", b"dir/b.py"]
     assert len(files) == 2
 
 
 def test_everything_at_first(repo: Repo) -> None:
-    files, gone = changed(repo.folder, None, repo.refs()["refs/heads/main"])
-    found = documents(repo.folder, files, 4)
+    files, gone = changed(repo.folder, None, [Tip("main", repo.refs()["refs/heads/main"])])
+    found = documents(repo.folder, files, Rules(4))
     assert {document.path: document.content for document in found} == {
         b"a.py": b"one\n",
         b"copy.py": b"one\n",
@@ -47,8 +48,8 @@ def test_submodules_are_no_documents(repo: Repo) -> None:
     tree = repo.git("mktree", input=f"160000 commit {base}\tsub\n".encode()).decode().strip()
     commit = repo.git("commit-tree", "-m", "sub", tree).decode().strip()
     assert [(entry.kind, entry.path) for entry in list_tree(repo.folder, commit)] == [("commit", b"sub")]
-    files, gone = changed(repo.folder, base, commit)
-    found = documents(repo.folder, files, 1_000)
+    files, gone = changed(repo.folder, [Tip("main", base)], [Tip("main", commit)])
+    found = documents(repo.folder, files, Rules(1_000))
     assert (list(found), len(gone), files) == ([], 5, [])
 
 

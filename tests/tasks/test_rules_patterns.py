@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.errors import BadInput
+from skep.globs import compile_globs
 from skep.model.rule import RuleSpec
 from skep.model.source import Source
 from skep.tasks.cron import Cron
-from skep.tasks.globs import compile_globs
 from skep.tasks.matching import Matcher, Told
 from tests.tasks.rules_house import MAIN, NOOP, oid, rule
 

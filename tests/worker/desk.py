@@ -41,6 +41,7 @@ class RecordingDesk:
         self.boots: list[int] = []
         self.acking = True
         #: where the index of a source stands
+        self.rules = ""
         self.bases: dict[str, tuple[Tip, ...] | None] = {}
         self.placed: dict[TaskHold, Run] = {}
         self.reports: list[Report] = []
@@ -132,9 +133,10 @@ class RecordingDesk:
     def _answer(self, body: AskBody) -> AnswerBody:
         match body:
             case Where(source):
-                return Stands(1, self.bases.get(source))
+                return Stands(1, self.bases.get(source), self.rules)
             case Adopt():
                 self.adopted.append(body)
+                self.rules = body.delta.rules if body.delta else ""
                 return Adopted(not self.stale)
             case Extend(context, tasks):
                 for task in tasks:

@@ -20,7 +20,7 @@ from skep.model.task import Await, ContextSpec, Ended, Submit, TaskSpec
 log = logging.getLogger(__name__)
 
 SPACE = "index"
-_REQUEST = ("request", Typed("str"), Typed("bool"))
+_REQUEST = ("request", Typed("str"), Typed("str"))
 _AT_ONCE = 8
 _LEASE, _KEEP_EVERY = 60.0, 20.0
 _WAIT = 30.0
@@ -64,10 +64,10 @@ class Manager:
                 await asyncio.sleep(_PAUSE)
 
     async def _index(self, taken: Taken) -> None:
-        source, whole = str(taken.fields[1]), bool(taken.fields[2])
+        source, way = str(taken.fields[1]), str(taken.fields[2])
         self._working[taken.seq] = f"index {source}"
         try:
-            made = await self._ask(Submit(context_for(source, whole), f"request:{source}", f"index:{taken.seq}"))
+            made = await self._ask(Submit(context_for(source, way), f"request:{source}", f"index:{taken.seq}"))
             while isinstance(made, Ended) and made.state == "RUNNING":
                 made = await self._ask(Await(made.context, _WAIT))
             if isinstance(made, Ended):
@@ -90,19 +90,18 @@ class Manager:
             await self._ask(Keep(SPACE, taken.seq, taken.ticket, lease=_LEASE))
 
 
-def context_for(source: str, whole: bool) -> ContextSpec:
+def context_for(source: str, way: str) -> ContextSpec:
     """One task at first; for more than a little it adds the others itself."""
-    kind = "index"
     task = TaskSpec(
         "plan",
-        kind,
-        arguments={"whole": True} if whole else {},
+        "index",
+        arguments={"way": way},
         source=source,
         holder=True,
         retries=_RETRIES,
         backoff=_BACKOFF,
     )
-    return ContextSpec(f"{'reindex' if whole else 'index'} {source}", (task,))
+    return ContextSpec(f"{'reindex' if way == 'whole' else 'index'} {source}", (task,))
 
 
 def summary(ended: Ended) -> str:

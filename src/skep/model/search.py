@@ -1,7 +1,8 @@
 """What is asked of an index and what it answers. A query is a tree over whole files; lines show why a file matched."""
 
-from collections.abc import Iterator
-from typing import Literal
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Literal, get_args
 
 import msgspec
 
@@ -121,6 +122,10 @@ class ShardInfo(msgspec.Struct, frozen=True):
     bytes: int
 
 
+#: one bit each in a document's `branches`
+MOST_TIPS = 64
+
+
 class Tip(msgspec.Struct, frozen=True):
     """A branch or tag, by its short name, and the commit it stands at."""
 
@@ -133,18 +138,29 @@ class Delta(msgspec.Struct, frozen=True):
 
     source: str
     number: int
-    #: the default branch first; at most 64
+    #: the default branch first; at most MOST_TIPS
     tips: tuple[Tip, ...]
     #: the same names in the same order; None: `shards` hold everything, whatever was there before is dropped
     base: tuple[Tip, ...] | None
     shards: tuple[ShardInfo, ...]
     #: paths whose older documents are dead: changed and deleted ones
     gone: tuple[bytes, ...] = ()
+    #: by which rules it was made; an index made by others is not built upon
+    rules: str = ""
 
     @property
     def commit(self) -> str:
         """Of the default branch."""
         return self.tips[0].commit
+
+
+def digest(documents: Iterable[tuple[bytes, str, int]]) -> str:
+    """Of the documents of a source (path, git blob, branches), in whatever order they come."""
+    total = 0
+    for path, blob, branches in documents:
+        one = hashlib.blake2b(b"%s\0%s\0%d" % (path, blob.encode(), branches), digest_size=16).digest()
+        total += int.from_bytes(one, "little")
+    return f"{total & (1 << 128) - 1:032x}"
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -161,17 +177,35 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
 
 
+#: what a request for an index wants: what changed, that too and the rest compared with the mirror, or all of it anew
+Way = Literal["changed", "verify", "whole"]
+WAYS: tuple[Way, ...] = get_args(Way)
+
+
 class Where(msgspec.Struct, frozen=True, tag=True):
-    """A worker asks from which tips on it should index a source. `whole`: build all of it anew."""
+    """A worker asks from which tips on it should index a source."""
 
     source: str
-    whole: bool = False
 
 
 class Stands(msgspec.Struct, frozen=True, tag=True):
     epoch: int
-    #: None: index everything
+    #: None: there is no index
     base: tuple[Tip, ...] | None
+    #: by which rules it was made
+    rules: str = ""
+
+
+class Verify(msgspec.Struct, frozen=True, tag=True):
+    """A worker asks whether the index of a source holds what its mirror holds at the tips where the index stands."""
+
+    source: str
+    tips: tuple[Tip, ...]
+    digest: str
+
+
+class Verified(msgspec.Struct, frozen=True, tag=True):
+    same: bool
 
 
 class Adopt(msgspec.Struct, frozen=True, tag=True):
@@ -186,5 +220,5 @@ class Adopted(msgspec.Struct, frozen=True, tag=True):
     done: bool
 
 
-IndexRequest = Where | Adopt
-IndexAnswer = Stands | Adopted
+IndexRequest = Where | Verify | Adopt
+IndexAnswer = Stands | Verified | Adopted

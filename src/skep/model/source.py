@@ -46,6 +46,8 @@ class SourceSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     refs: tuple[str, ...] | None = None
     poll_min: _Seconds | None = None
     poll_max: _Seconds | None = None
+    #: patterns of branches and tags that are searchable besides the default branch
+    branches: tuple[str, ...] | None = None
 
     def over(self, other: "SourceSettings") -> "SourceSettings":
         """These, and where they say nothing the others."""

@@ -131,7 +131,7 @@ async def open_rooms(
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
-        adoption = Adoption(db, topics, intake, searcher)
+        adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches)
         core = Core(
             access,
             sources,
@@ -160,6 +160,7 @@ async def open_rooms(
             topics.follow,
             search.follow,
             adoption.follow,
+            partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http).follow,
             partial(sweep_for_ever, topics),
         ]

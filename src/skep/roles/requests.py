@@ -6,7 +6,8 @@ from skep.fleet.service import Fleet
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.caller import SYSTEM
 from skep.model.log import Lines
-from skep.model.search import Adopt, Adopted, Stands, Where
+from skep.model.search import Adopt, Adopted, Verified, Verify, Where
+from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
 from skep.search.adoption import Adoption
@@ -56,17 +57,22 @@ class Requests:
             case Lines(lines):
                 await self._journal.store(member, boot, lines)
                 return Nothing()
-            case Where(source, whole):
-                held = await self._sources.held(source)
-                if held is None:
-                    raise NotFound(f"the source {source} was removed")
-                return Stands(held.epoch, None if whole else self._adoption.base(held.number))
+            case Where(source):
+                return self._adoption.stands(await self._held(source))
+            case Verify(source, tips, digest):
+                return Verified(await self._adoption.is_so(await self._held(source), tips, digest))
             case Adopt(fence, delta):
                 done = await self._adoption.adopt(fence, delta, self._clock.now())
                 self._fleet.settled(fence.source)
                 return Adopted(done)
             case _:
                 return await self._task(member, boot, body)
+
+    async def _held(self, source: str) -> Held:
+        held = await self._sources.held(source)
+        if held is None:
+            raise NotFound(f"the source {source} was removed")
+        return held
 
     async def _task(self, member: str, boot: int, body: TaskRequest) -> AnswerBody:
         match body:

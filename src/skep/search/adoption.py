@@ -1,23 +1,32 @@
 """From a told change to a searchable commit: who asks for an index, and what happens when one arrives.
 
-A reader of `skep.changes` puts a request into the space `index` for each source whose default branch moved; a manager
-takes it and makes a context of it. When the delta comes it is adopted and the source is marked. At most one request for
-a source is waiting, however often it is asked for.
+A reader of `skep.changes` puts a request into the space `index` for each source of which an indexed branch moved; a
+manager takes it and makes a context of it. When the delta comes it is adopted and the source is marked. At most one
+request for a source is waiting, however often it is asked for.
 """
+
+import asyncio
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher
-from skep.model.search import Delta, Fence, Tip
+from skep.globs import compile_globs
+from skep.model.search import WAYS, Delta, Fence, Stands, Tip, Way
+from skep.model.source import Held
 from skep.model.space import Typed
 from skep.sources.intake import Intake
-from skep.sources.views import default_branch, unindexed
+from skep.sources.service import Sources
+from skep.sources.views import default_branch, unindexed, unverified
 from skep.spaces import store
 from skep.topics.service import CHANGES, Topics
 
 READER = "skep.index"
 SPACE = "index"
+#: indexes that are asked to be verified at a time
+_AT_ONCE = 100
 
 
 class _Told(msgspec.Struct):
@@ -26,18 +35,30 @@ class _Told(msgspec.Struct):
 
 
 class Adoption:
-    def __init__(self, db: Database, topics: Topics, intake: Intake, searcher: Searcher) -> None:
+    def __init__(
+        self,
+        db: Database,
+        topics: Topics,
+        intake: Intake,
+        searcher: Searcher,
+        sources: Sources,
+        branches: Sequence[str] = (),
+    ) -> None:
+        """`branches`: patterns of those that are indexed besides the default branch, where a source says nothing."""
         self._db = db
         self._topics = topics
         self._intake = intake
         self._searcher = searcher
+        self._sources = sources
+        self._branches = tuple(branches)
+        #: source -> when it was last asked to be verified
+        self._asked: dict[str, float] = {}
 
-    async def request(self, source: str, *, whole: bool = False) -> None:
-        """`whole`: everything is built anew, aside, and then swapped in."""
-        await self._db.write(lambda tx: request(tx, source, whole=whole))
+    async def request(self, source: str, way: Way = "changed") -> None:
+        await self._db.write(lambda tx: request(tx, source, way))
 
     async def follow(self) -> None:
-        """Ask for an index whenever a default branch moved."""
+        """Ask for an index whenever an indexed branch moved."""
         async with self._topics.listen(CHANGES) as bell:
             while True:
                 if not await self.step():
@@ -52,9 +73,13 @@ class Adoption:
         for one in told:
             moved.setdefault(one.source, set()).add(one.entry)
 
+        said = await self._sources.settings_with_labels(list(moved))
+
         async def work(tx: Tx) -> None:
             for source, entries in moved.items():
-                if "HEAD" in entries or await default_branch(tx, source) in entries:
+                patterns = said[source].branches if source in said else None
+                also = _indexed(self._branches if patterns is None else patterns, entries)
+                if also or "HEAD" in entries or await default_branch(tx, source) in entries:
                     await request(tx, source)
             await self._topics.commit(tx, READER, CHANGES, messages[-1].offset + 1)
 
@@ -68,10 +93,27 @@ class Adoption:
         for source in await unindexed(self._db):
             await self.request(source)
 
-    def base(self, number: int) -> tuple[Tip, ...] | None:
-        """The tips a new delta should start from."""
-        standing = self._searcher.standing(number)
-        return standing.tips if standing else None
+    async def verify(self, every: float, clock: Clock) -> None:
+        """Have each index compared with its mirror once in `every` seconds, a few at a time."""
+        while True:
+            now = clock.now()
+            for source in await unverified(self._db, now - every, _AT_ONCE):
+                if self._asked.get(source, 0.0) < now - every / 4:
+                    self._asked[source] = now
+                    await self.request(source, "verify")
+            self._asked = {source: at for source, at in self._asked.items() if at > now - every / 4}
+            await asyncio.sleep(min(60.0, every / 10))
+
+    def stands(self, held: Held) -> Stands:
+        """What a new delta of a source should start from."""
+        standing = self._searcher.standing(held.number)
+        return Stands(held.epoch, standing.tips, standing.rules) if standing else Stands(held.epoch, None)
+
+    async def is_so(self, held: Held, tips: tuple[Tip, ...], digest: str) -> bool:
+        """Does the index hold what the mirror holds? True as well when it has moved on meanwhile."""
+        found = await self._searcher.digest(held.number)
+        standing = self._searcher.standing(held.number)
+        return standing is None or standing.tips != tips or found == digest
 
     async def adopt(self, fence: Fence, delta: Delta | None, now: float) -> bool:
         """False: the delta is stale or lost."""
@@ -81,8 +123,18 @@ class Adoption:
         return True
 
 
-async def request(tx: Tx, source: str, *, whole: bool = False) -> None:
+def _indexed(patterns: Sequence[str], entries: Iterable[str]) -> bool:
+    """Is one of these refs a branch or tag that matches?"""
+    names = [entry.split("/", 2)[2] for entry in entries if entry.startswith(("refs/heads/", "refs/tags/"))]
+    if not patterns or not names:
+        return False
+    wanted = compile_globs(patterns, "branches")
+    return any(wanted.fullmatch(name) for name in names)
+
+
+async def request(tx: Tx, source: str, way: Way = "changed") -> None:
     """Part of the caller's transaction. One that waits already is enough, unless more is wanted than it wants."""
     await store.numbers(tx, SPACE, 0)  # two at once must not both find none
-    waiting = await store.remove(tx, SPACE, ("request", source, Typed("bool")))
-    await store.put(tx, SPACE, ("request", source, whole or any(bool(one.fields[2]) for one in waiting)))
+    waiting = await store.remove(tx, SPACE, ("request", source, Typed("str")))
+    wanted = {way, *(str(one.fields[2]) for one in waiting)}
+    await store.put(tx, SPACE, ("request", source, max(wanted, key=WAYS.index)))

@@ -43,7 +43,7 @@ class Search:
         caller.need("write")
 
         async def work(tx: Tx) -> None:
-            await request(tx, source, whole=True)
+            await request(tx, source, "whole")
             await note(tx, self._clock.now(), caller, "source.reindex", source)
 
         await self._db.write(work)

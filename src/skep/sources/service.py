@@ -18,7 +18,7 @@ from skep.model.source import Change, Held, Source, SourceSettings
 from skep.sources.base import Addresses
 from skep.sources.given import labels_of, settings_of
 from skep.sources.tables import INSERT_SOURCE, INSERT_URL, STEPS, change_of, source_of
-from skep.sources.views import held
+from skep.sources.views import held, settings_with_labels
 
 #: rung when anything a waiting person might look at moved
 MOVED = "sources"
@@ -310,6 +310,9 @@ class Sources:
     async def held_many(self, ids: Sequence[str]) -> dict[str, Held]:
         """What holders need to know of sources: the bodies of Hold orders."""
         return await held(self._db, ids, self._by_label)
+
+    async def settings_with_labels(self, ids: Sequence[str]) -> dict[str, SourceSettings]:
+        return await settings_with_labels(self._db, ids, self._by_label)
 
     async def is_former(self, name: str) -> bool:
         """A source had this name before, and none has it now."""

@@ -20,6 +20,7 @@ STEPS = [
     );
     CREATE INDEX source_name ON source (name);
     CREATE INDEX source_state ON source (state, id);
+    CREATE INDEX source_indexed ON source (indexed_at);
     CREATE TABLE source_count (id BIGINT PRIMARY KEY, number BIGINT NOT NULL);
     INSERT INTO source_count (id, number) VALUES (0, 0);
     CREATE TABLE url (canonical TEXT PRIMARY KEY, source TEXT NOT NULL);

@@ -1,10 +1,11 @@
 """What other rooms ask of the catalogue's tables."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Row, Tx, Value
 from skep.model.caller import Visibility
 from skep.model.source import Held, Source, SourceSettings
 from skep.sources.tables import source_of
@@ -54,6 +55,16 @@ async def unindexed(db: Database) -> list[str]:
     return [row["id"] for row in rows]
 
 
+async def unverified(db: Database, before: float, most: int) -> list[str]:
+    """Ids of sources whose index was neither made nor compared with the mirror since then; the longest first."""
+    rows = await db.read(
+        "SELECT id FROM source WHERE state = 'current' AND indexed_at < :before ORDER BY indexed_at LIMIT :most",
+        before=before,
+        most=most,
+    )
+    return [row["id"] for row in rows]
+
+
 async def default_branch(tx: Tx, source: str) -> str:
     """As an entry's name; empty when the source is not there."""
     rows = await tx.rows("SELECT default_branch FROM source WHERE id = :id", id=source)
@@ -66,12 +77,32 @@ async def living(db: Database, id: str) -> Source | None:
     return source_of(rows[0]) if rows else None
 
 
+async def settings_with_labels(
+    db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSettings]
+) -> dict[str, SourceSettings]:
+    """What sources, and their labels, say of themselves."""
+    places, names = _places(ids)
+    rows = await db.read(f"SELECT id, labels, settings FROM source WHERE id IN ({places})", **names)  # noqa: S608
+    return {row["id"]: _settings(row, by_label) for row in rows}
+
+
+def _settings(row: Row, by_label: Mapping[str, SourceSettings]) -> SourceSettings:
+    settings = msgspec.json.decode(row["settings"], type=SourceSettings)
+    for label in json.loads(row["labels"]):
+        settings = settings.over(by_label.get(label, _NONE))
+    return settings
+
+
+def _places(ids: Sequence[str]) -> tuple[str, dict[str, Value]]:
+    names: dict[str, Value] = {f"id{n}": id for n, id in enumerate(dict.fromkeys(ids))}
+    return ", ".join(f":{name}" for name in names) or "NULL", names
+
+
 async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSettings]) -> dict[str, Held]:
     """What holders need to know of sources, of those that are there: the bodies of Hold orders."""
-    names = {f"id{n}": id for n, id in enumerate(dict.fromkeys(ids))}
-    if not names:
+    if not ids:
         return {}
-    places = ", ".join(f":{name}" for name in names)
+    places, names = _places(ids)
     told: dict[str, dict[str, str]] = {}
     for entry in await db.read(
         f"SELECT * FROM entry WHERE version IS NOT NULL AND source IN ({places})",  # noqa: S608
@@ -82,13 +113,10 @@ async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSe
     found: dict[str, Held] = {}
     for row in rows:
         source = source_of(row)
-        settings = source.settings
-        for label in source.labels:
-            settings = settings.over(by_label.get(label, _NONE))
         found[source.id] = Held(
             *(source.id, source.number, source.kind, source.url, source.epoch, source.visibility),
             told=told.get(source.id, {}),
-            settings=settings,
+            settings=_settings(row, by_label),
             accepted=row["accepted"],
         )
     return found

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from skep.errors import BadInput, TooLarge
+from skep.globs import compile_globs
 from skep.model.rule import Occasion, RuleSpec
 from skep.model.source import Source
 from skep.model.task import ContextSpec, TaskSpec
 from skep.tasks.compose import compose
 from skep.tasks.cron import Cron
-from skep.tasks.globs import compile_globs
 from skep.topics.tables import valid_name
 
 #: bytes of a rule

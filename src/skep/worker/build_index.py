@@ -6,12 +6,14 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 from skep.errors import SkepError
-from skep.worker.jobs import Batch, Broke, Counted, Job, frame, read_frame, to_job
+from skep.sources.git.plan import expected
+from skep.worker.jobs import Batch, Broke, Compare, Compared, Counted, Job, Work, frame, read_frame, to_job
 from skep.worker.planning import build, plan
 
 _REPORT_SECONDS = 0.25
@@ -39,7 +41,7 @@ class _Reports:
 
 def main() -> None:
     os.nice(_NICENESS)
-    jobs: queue.SimpleQueue[Job | Batch] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     # whatever prints must not get between the frames
     out = os.fdopen(os.dup(1), "wb")
@@ -48,12 +50,22 @@ def main() -> None:
         job = jobs.get()
         reports = _Reports(out)
         try:
-            reports.send(plan(job, reports) if isinstance(job, Job) else build(job, reports))
+            reports.send(_done(job, reports))
         except (SkepError, OSError, MemoryError) as error:
             reports.send(Broke(error.message if isinstance(error, SkepError) else f"{type(error).__name__}: {error}"))
 
 
-def _listen(jobs: "queue.SimpleQueue[Job | Batch]") -> None:
+def _done(job: Work, reports: _Reports) -> msgspec.Struct:
+    match job:
+        case Job():
+            return plan(job, reports)
+        case Batch():
+            return build(job, reports)
+        case Compare(folder, tips, ignore):
+            return Compared(expected(Path(folder), tips, ignore))
+
+
+def _listen(jobs: "queue.SimpleQueue[Work]") -> None:
     """When the worker is gone so is the reason to build: its end of the pipe closes, however it ended."""
     while (body := read_frame(sys.stdin.buffer)) is not None:
         jobs.put(to_job(body))

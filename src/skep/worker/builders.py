@@ -15,13 +15,10 @@ from skep.errors import SkepError, Unavailable
 from skep.worker.jobs import (
     LENGTH,
     Answer,
-    Batch,
     Broke,
+    Built,
     Counted,
-    Finished,
-    Indexed,
-    Job,
-    Planned,
+    Work,
     frame,
     size_of,
     to_answer,
@@ -44,7 +41,7 @@ class Builders:
         self._idle: list[tuple[Process, asyncio.TimerHandle]] = []
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def build(self, job: Job | Batch, report: Callable[[int, int], None]) -> Finished | Planned | Indexed:
+    async def build(self, job: Work, report: Callable[[int, int], None]) -> Built:
         """As many at once as the caller asks for, each in a process of its own."""
         while True:
             used = bool(self._idle)
@@ -96,9 +93,7 @@ class Builders:
         task.add_done_callback(self._ending.discard)
 
 
-async def _ask(
-    child: Process, job: Job | Batch, report: Callable[[int, int], None]
-) -> Finished | Planned | Indexed | Broke:
+async def _ask(child: Process, job: Work, report: Callable[[int, int], None]) -> Built | Broke:
     assert child.stdin is not None
     try:
         child.stdin.write(frame(job))

@@ -19,13 +19,14 @@ from skep.config import Settings
 from skep.errors import SkepError
 from skep.link.messages import AnswerBody, AskBody, Failed
 from skep.model.ids import new_id
-from skep.model.search import Adopt, Adopted, Delta, Fence, Stands, Where
+from skep.model.search import Adopt, Adopted, Delta, Fence, Stands, Tip, Verified, Verify, Where
 from skep.model.source import Failure, Progress
 from skep.model.task import Extend, Need, Reply, Run, TaskSpec
 from skep.sources.git.mirror import folder_of
-from skep.worker.builders import Builders
+from skep.sources.git.plan import Rules, stamp
+from skep.worker.builders import Builders, BuildFailed
 from skep.worker.doer import Doing, TaskFailed
-from skep.worker.jobs import Batch, Finished, Indexed, Job, Planned
+from skep.worker.jobs import Batch, Compare, Compared, Finished, Indexed, Job, Planned
 from skep.worker.planning import fold
 from skep.worker.poller import Poller
 from skep.worker.store import Store
@@ -110,17 +111,19 @@ class Indexing:
     async def _index(self, run: Run, watch: Watch) -> dict[str, Any]:
         """The upstream was as `fetched_at` says before the mirror is read, so the index is at least that fresh."""
         async with self._turns.setdefault(watch.source, asyncio.Lock()):
-            stands = await self._ask(Where(watch.source, bool(run.spec.arguments.get("whole"))))
+            stands = await self._ask(Where(watch.source))
             if not isinstance(stands, Stands):
                 raise TaskFailed(f"{watch.source} is no longer wanted")
             fence = Fence(watch.source, stands.epoch, watch.last_looked)
+            base = await self._base(run, stands)
             out = self._deltas / new_id("dlt", self._clock.now())
             job = Job(
                 watch.source,
                 watch.held.number,
-                str(folder_of(self._data, watch.source)),
-                stands.base,
-                self._settings.index_max_file,
+                self._mirror(watch.source),
+                base,
+                self._branches(watch),
+                self._rules,
                 str(out),
                 self._settings.index_batch,
             )
@@ -135,6 +138,36 @@ class Indexing:
             finally:
                 if not planned:
                     await self._remove(out)
+
+    async def _base(self, run: Run, stands: Stands) -> tuple[Tip, ...] | None:
+        """What the new index may be built upon."""
+        way, source = run.spec.arguments.get("way"), run.spec.source
+        if way == "whole" or stands.base is None or stands.rules != stamp(self._rules):
+            return None
+        if way == "verify":
+            work = Compare(self._mirror(source), stands.base, self._rules.ignore)
+            try:
+                compared = await self._builders.build(work, self._report(run))
+            except BuildFailed:  # the mirror does not know these tips any more
+                return None
+            assert isinstance(compared, Compared)
+            verified = await self._ask(Verify(source, stands.base, compared.digest))
+            if isinstance(verified, Verified) and not verified.same:
+                log.warning("the index differs from the mirror and is made anew", extra={"source": source})
+                return None
+        return stands.base
+
+    def _branches(self, watch: Watch) -> tuple[str, ...]:
+        said = watch.held.settings.branches
+        return self._settings.index_branches if said is None else said
+
+    @property
+    def _rules(self) -> Rules:
+        given = self._settings
+        return Rules(given.index_max_file, given.index_ignore, given.index_generated)
+
+    def _mirror(self, source: str) -> str:
+        return str(folder_of(self._data, source))
 
     async def _fan_out(self, run: Run, out: Path, batches: int, fence: Fence) -> bool:
         """False: an earlier try of this task has done so already."""

@@ -6,6 +6,7 @@ from typing import BinaryIO
 import msgspec
 
 from skep.model.search import Delta, Tip
+from skep.sources.git.plan import Rules
 
 _LENGTH = struct.Struct(">I")
 LENGTH = _LENGTH.size
@@ -19,8 +20,9 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     #: the mirror
     folder: str
     base: tuple[Tip, ...] | None
-    #: larger files are found by name only
-    max_file: int
+    #: of branches and tags besides the default branch
+    branches: tuple[str, ...]
+    rules: Rules
     #: where the plan and the shards go; made by the job
     out: str
     #: bytes of content one batch should have; a little more is built at once
@@ -32,6 +34,14 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
     out: str
     n: int
+
+
+class Compare(msgspec.Struct, frozen=True, tag=True):
+    """What should the index of a mirror hold at these tips?"""
+
+    folder: str
+    tips: tuple[Tip, ...]
+    ignore: tuple[str, ...]
 
 
 class Counted(msgspec.Struct, frozen=True, tag=True):
@@ -55,12 +65,18 @@ class Indexed(msgspec.Struct, frozen=True, tag=True):
     bytes: int
 
 
+class Compared(msgspec.Struct, frozen=True, tag=True):
+    digest: str
+
+
 class Broke(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Answer = Counted | Finished | Planned | Indexed | Broke
-to_job = msgspec.msgpack.Decoder[Job | Batch](Job | Batch).decode
+Built = Finished | Planned | Indexed | Compared
+Answer = Counted | Built | Broke
+Work = Job | Batch | Compare
+to_job = msgspec.msgpack.Decoder[Work](Work).decode
 to_answer = msgspec.msgpack.Decoder[Answer](Answer).decode
 
 

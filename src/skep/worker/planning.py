@@ -13,8 +13,9 @@ import msgspec
 
 from skep.engines.index.trigram.build import TrigramBuilder
 from skep.errors import Damaged
-from skep.model.search import Delta, ShardInfo, Tip
-from skep.sources.git.plan import CONTENT_BUDGET, changed, documents
+from skep.globs import compile_globs
+from skep.model.search import MOST_TIPS, Delta, ShardInfo, Tip
+from skep.sources.git.plan import CONTENT_BUDGET, changed, documents, ignored, read_ignore_file, stamp
 from skep.sources.git.process import environment
 from skep.sources.git.read import Entry
 from skep.worker.jobs import Batch, Finished, Indexed, Job, Planned
@@ -32,15 +33,14 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(job: Job, report: Report) -> Finished | Planned:
-    """From `base` to where the mirror stands; from nothing when the mirror does not know `base` any more."""
+    """From `base` to where the mirror stands; from nothing where that cannot be built upon."""
     mirror, out = Path(job.folder), Path(job.out)
-    commit = _commit(mirror, "HEAD")
-    if commit is None:
+    tips = tips_of(mirror, job.branches)
+    if not tips:
         return Finished(None)
-    tips = (Tip(_branch(mirror), commit),)
-    base = job.base if job.base and all(_commit(mirror, tip.commit) for tip in job.base) else None
-    files, gone = changed(mirror, base[0].commit if base else None, commit)
-    batches = split(files, job.batch_bytes, job.max_file)
+    base = job.base if job.base and _continues(mirror, job.base, tips) else None
+    files, gone = changed(mirror, base, tips, ignored(mirror, tips[0].commit, job.rules.ignore))
+    batches = split(files, job.batch_bytes, job.rules.max_file)
     made = Plan(job, tips, base, tuple(gone), len(batches))
     out.mkdir(parents=True, exist_ok=True)
     for n, batch in enumerate(batches):
@@ -50,6 +50,36 @@ def plan(job: Job, report: Report) -> Finished | Planned:
         return Planned(len(batches))
     build(Batch(job.out, 0), report)
     return Finished(fold(out))
+
+
+def tips_of(mirror: Path, patterns: Sequence[str]) -> tuple[Tip, ...]:
+    """The default branch, and the newest of the branches and tags that match, by name. Empty: there is no commit."""
+    commit = _commit(mirror, "HEAD")
+    if commit is None:
+        return ()
+    default = Tip(_git(mirror, "symbolic-ref", "--quiet", "--short", "HEAD"), commit)
+    if not patterns:
+        return (default,)
+    wanted = compile_globs(patterns, "branches")
+    # a tag with a message is an object of its own: `*` asks for what it names
+    fields = "--format=%(refname:lstrip=2) %(objecttype) %(objectname) %(*objecttype) %(*objectname)"
+    listed = _git(mirror, "for-each-ref", "--sort=-creatordate", fields, "refs/heads", "refs/tags")
+    found: dict[str, str] = {}
+    for name, kind, oid, *named in (line.split(" ") for line in listed.splitlines()):
+        commit = oid if kind == "commit" else named[1] if named[0] == "commit" else ""
+        if commit and name != default.name and wanted.fullmatch(name):
+            found.setdefault(name, commit)
+    newest = sorted(list(found.items())[: MOST_TIPS - 1])
+    return (default, *(Tip(name, commit) for name, commit in newest))
+
+
+def _continues(mirror: Path, base: Sequence[Tip], tips: Sequence[Tip]) -> bool:
+    """The same branches, their commits known, and the same paths ignored."""
+    if [tip.name for tip in base] != [tip.name for tip in tips]:
+        return False
+    if not all(_commit(mirror, tip.commit) for tip in base):
+        return False
+    return read_ignore_file(mirror, base[0].commit) == read_ignore_file(mirror, tips[0].commit)
 
 
 def split(files: Sequence[Entry], batch_bytes: int, max_file: int) -> list[list[Entry]]:
@@ -73,7 +103,7 @@ def build(batch: Batch, report: Report) -> Indexed:
     shutil.rmtree(folder, ignore_errors=True)  # of a try that was ended
     report(0, len(files))
     budget = CONTENT_BUDGET // made.batches
-    found = documents(Path(made.job.folder), files, made.job.max_file, budget=budget)
+    found = documents(Path(made.job.folder), files, made.job.rules, budget=budget)
     shards = TrigramBuilder().build(made.job.number, found, folder, lambda done: report(done, len(files)))
     _write(out / f"shards-{batch.n}", shards)
     return Indexed(sum(shard.documents for shard in shards), sum(shard.bytes for shard in shards))
@@ -86,7 +116,7 @@ def fold(out: Path) -> Delta:
     for n in range(made.batches):
         shards += msgspec.msgpack.decode(_read(out / f"shards-{n}"), type=list[ShardInfo])
     job = made.job
-    return Delta(job.source, job.number, made.tips, made.base, tuple(shards), made.gone)
+    return Delta(job.source, job.number, made.tips, made.base, tuple(shards), made.gone, stamp(job.rules))
 
 
 def read_plan(out: Path) -> Plan:
@@ -108,10 +138,6 @@ def _write(path: Path, value: object) -> None:
 
 def _commit(folder: Path, name: str) -> str | None:
     return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") or None
-
-
-def _branch(folder: Path) -> str:
-    return _git(folder, "symbolic-ref", "--quiet", "--short", "HEAD")
 
 
 def _git(folder: Path, *args: str) -> str:

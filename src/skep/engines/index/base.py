@@ -32,6 +32,8 @@ class Standing(msgspec.Struct, frozen=True):
     #: the default branch first
     tips: tuple[Tip, ...]
     fetched_at: float
+    #: by which it was made
+    rules: str = ""
 
     @property
     def commit(self) -> str:
@@ -90,5 +92,9 @@ class Searcher(Protocol):
         ...
 
     async def check(self) -> list[Damage]: ...
+
+    async def digest(self, number: int) -> str:
+        """Of the documents of a source; see model.search.digest."""
+        ...
 
     async def close(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from skep.clock import SystemClock
 from skep.config import Settings
+from skep.globs import compile_globs
 from skep.model.source import SourceSettings
 from skep.sources.git import url as urls
 from skep.sources.git.guard import Guard
@@ -37,3 +38,5 @@ class GitAddresses:
     def check_settings(self, settings: SourceSettings) -> None:
         if settings.refs is not None:
             check_patterns(settings.refs)
+        if settings.branches:
+            compile_globs(settings.branches, "branches")

@@ -23,6 +23,8 @@ class Entry(NamedTuple):
     #: bytes of a blob; None for others, and where git does not say
     size: int | None
     path: bytes
+    #: bit n: the n-th of the commits that were read has it
+    branches: int = 1
 
 
 def list_tree(folder: Path, commit: str, most: int = MOST_ENTRIES) -> Iterator[Entry]:

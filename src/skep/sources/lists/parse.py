@@ -15,7 +15,7 @@ MOST_ENTRIES = 20_000
 MOST_PROBLEMS = 100
 _LONGEST_NAME = 300
 #: keys of an entry that are settings of its source; any other key that is not known becomes a label
-SETTINGS = frozenset({"force_push", "refs", "poll_min", "poll_max"})
+SETTINGS = frozenset({"force_push", "refs", "branches", "poll_min", "poll_max"})
 
 Defaults = Mapping[str, Node]
 ToAddress = Callable[[str], Address]

@@ -22,7 +22,7 @@ from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
 from skep.engines.index.trigram.tables import Swap, Tables
 from skep.engines.index.trigram.tombs import Gone, bury
 from skep.errors import Damaged
-from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo
+from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo, digest
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class TrigramSearcher:
             swap = await self._bury(delta, [Part(shard, np.zeros(shard.documents, bool)) for shard in shards])
             if not await self._tables.adopt(delta, fence, swap):
                 return False
-            standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at)
+            standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at, delta.rules)
             await self._show(swap, {**self._snapshot.standings, delta.number: standing})
             return True
 
@@ -131,6 +131,9 @@ class TrigramSearcher:
                     kept = tuple(p for p in self._snapshot.parts if p.shard.id != part.shard.id)
                     self._snapshot = Snapshot(kept, await self._tables.standings())
         return [Damage(row["id"], row["reason"]) for row in await self._tables.shards("damaged")]
+
+    async def digest(self, number: int) -> str:
+        return await asyncio.to_thread(digest, self._snapshot.living(number))
 
     async def _set_aside(self, id: str, reason: str) -> None:
         log.error("a shard is damaged", extra={"shard": id, "reason": reason})

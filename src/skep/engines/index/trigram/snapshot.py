@@ -1,6 +1,7 @@
 """What a search sees: the shards, which of their documents are dead, and where each source stands. Never changed,
 only replaced, so a running search keeps the one it began with."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,6 +41,13 @@ class Snapshot:
         allowed[:shared] = visible[:shared]
         allowed &= self._standing_mask
         return allowed
+
+    def living(self, number: int) -> Iterator[tuple[bytes, str, int]]:
+        """Path, git blob and branches of every document of a source."""
+        for part in self.parts:
+            shard = part.shard
+            for document in np.flatnonzero((shard.sources == number) & ~part.dead).tolist():
+                yield shard.path(document), shard.blob(document), int(shard.branches[document])
 
     @cached_property
     def _size(self) -> int:

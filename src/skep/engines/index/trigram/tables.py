@@ -16,7 +16,7 @@ _STEPS = (
         id TEXT PRIMARY KEY, documents BIGINT NOT NULL, bytes BIGINT NOT NULL, numbers TEXT NOT NULL,
         dead BYTEA NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL);
     CREATE TABLE indexed (
-        source TEXT PRIMARY KEY, number BIGINT NOT NULL, tips TEXT NOT NULL,
+        source TEXT PRIMARY KEY, number BIGINT NOT NULL, tips TEXT NOT NULL, rules TEXT NOT NULL,
         epoch BIGINT NOT NULL, fetched_at DOUBLE PRECISION NOT NULL);
     CREATE INDEX indexed_number ON indexed (number);
     CREATE TABLE lost (source TEXT PRIMARY KEY)
@@ -62,13 +62,15 @@ class Tables:
                 return False
             await _swap(tx, swap)
             await tx.rows(
-                "INSERT INTO indexed (source, number, tips, epoch, fetched_at)"
-                " VALUES (:source, :number, :tips, :epoch, :fetched_at)"
+                "INSERT INTO indexed (source, number, tips, rules, epoch, fetched_at)"
+                " VALUES (:source, :number, :tips, :rules, :epoch, :fetched_at)"
                 " ON CONFLICT (source) DO UPDATE SET number = excluded.number,"
-                " tips = excluded.tips, epoch = excluded.epoch, fetched_at = excluded.fetched_at",
+                " tips = excluded.tips, rules = excluded.rules, epoch = excluded.epoch,"
+                " fetched_at = excluded.fetched_at",
                 source=delta.source,
                 number=delta.number,
                 tips=msgspec.json.encode(delta.tips).decode(),
+                rules=delta.rules,
                 epoch=fence.epoch,
                 fetched_at=fence.fetched_at,
             )
@@ -115,7 +117,7 @@ def _is_stale(rows: list[Row], delta: Delta, fence: Fence) -> bool:
 
 
 def _standing(row: Row) -> Standing:
-    return Standing(row["source"], row["number"], _tips(row), row["fetched_at"])
+    return Standing(row["source"], row["number"], _tips(row), row["fetched_at"], row["rules"])
 
 
 def _tips(row: Row) -> tuple[Tip, ...]:

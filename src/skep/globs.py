@@ -19,10 +19,10 @@ class Glob(Protocol):
     def fullmatch(self, text: str) -> object | None: ...
 
 
-def compile_globs(patterns: Sequence[str], what: str) -> Glob:
+def compile_globs(patterns: Sequence[str], what: str, most: int = _MOST) -> Glob:
     """Matches what one of them matches. `what` they are patterns of, for who reads the error."""
-    if len(patterns) > _MOST:
-        raise BadInput(f"{what}: {len(patterns)} patterns; at most {_MOST} are allowed")
+    if len(patterns) > most:
+        raise BadInput(f"{what}: {len(patterns)} patterns; at most {most} are allowed")
     options = re2.Options()
     options.log_errors = False
     options.dot_nl = True
