@@ -65,15 +65,34 @@ def terms(query: Query) -> Iterator[Term]:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    #: matching lines to return
+    #: matching lines to return; a file that only its path or its branch brought in counts as one
     lines: int = 50
     #: matching lines of one file
     lines_per_file: int = 10_000
     #: seconds after which hits so far are returned as partial
     seconds: float = 10.0
+    #: lines shown before and after each matching line
+    context: int = 0
+    #: best first, out of the first `look` matching lines; False: as they are found
+    rank: bool = True
+    look: int = 500
+    #: go on counting, up to so many matching lines, after enough was found; 0: what was looked at is counted
+    count: int = 0
+    #: each hit says what its score is made of
+    explain: bool = False
+    #: files to return; 0: as many as the lines allow
+    files: int = 0
 
 
-class Line(msgspec.Struct, frozen=True):
+class Counted(msgspec.Struct, frozen=True):
+    """How much matches; not exact: at least so much."""
+
+    files: int = 0
+    lines: int = 0
+    exact: bool = True
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     #: 1-based
     number: int
     #: 1-based byte column of the first match, as `rg --column` counts
@@ -82,6 +101,18 @@ class Line(msgspec.Struct, frozen=True):
     text: str
     #: matches as character ranges of `text`
     ranges: tuple[tuple[int, int], ...]
+    #: the lines around it, as many as were asked for
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    #: "function", "class", …: a match covers the name of something that is defined here
+    symbol: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A part of a score."""
+
+    name: str
+    points: float
 
 
 class FileHit(msgspec.Struct, frozen=True):
@@ -99,6 +130,11 @@ class FileHit(msgspec.Struct, frozen=True):
     marks: int = 0
     #: bit n: the file is so on the n-th tip of its source's standing
     branches: int = 1
+    score: float = 0.0
+    #: only when asked to explain
+    why: tuple[Reason, ...] = ()
+    #: what terms matched of the path, as character ranges of it
+    path_ranges: tuple[tuple[int, int], ...] = ()
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.model.search import Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
+from skep.model.search import Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
 Visible = NDArray[np.bool_]
@@ -42,12 +42,14 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Hits(Protocol):
-    """A running search: iterate for the files; then `partial` is settled."""
+    """A running search: iterate for the files; then `partial` and `counted` are settled."""
 
     def __aiter__(self) -> AsyncIterator[FileHit]: ...
 
     #: the deadline or a limit ended it before every candidate was read
     partial: bool
+    #: of what the caller may see
+    counted: Counted
 
     def standing(self, number: int) -> Standing:
         """Of a source with hits, in the very snapshot that was searched."""

@@ -15,8 +15,10 @@ class Compiled:
             if term.field == "source":
                 raise BadQuery("a source cannot be asked for inside the index", column=term.column)
             self.finders[term] = finder(term)
-        #: whose matching lines are shown: content, not negated
-        self.shown = tuple(dict.fromkeys(term for term in _positive(query) if term.field == "content"))
+        #: whose matching lines are shown, and what of a path is: not negated
+        wanted = tuple(dict.fromkeys(_positive(query)))
+        self.shown = tuple(term for term in wanted if reads_text(term))
+        self.named = tuple(term for term in wanted if term.field in ("any", "path"))
 
 
 def _positive(query: Query, negated: bool = False) -> Iterator[Term]:
@@ -33,9 +35,9 @@ def _positive(query: Query, negated: bool = False) -> Iterator[Term]:
 def _cheap_first(query: Query) -> Query:
     """The same query, asking for paths and sources before it reads text."""
     if isinstance(query, And | Or):
-        return type(query)(tuple(sorted(map(_cheap_first, query.parts), key=_reads_text)))
+        return type(query)(tuple(sorted(map(_cheap_first, query.parts), key=reads_text)))
     return Not(_cheap_first(query.part)) if isinstance(query, Not) else query
 
 
-def _reads_text(query: Query) -> bool:
-    return any(term.field == "content" for term in terms(query))
+def reads_text(query: Query) -> bool:
+    return any(term.field in ("any", "content") for term in terms(query))

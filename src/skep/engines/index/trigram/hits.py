@@ -8,7 +8,7 @@ from typing import Self
 from skep.engines.index.base import Standing, Visible
 from skep.engines.index.trigram.search import Search
 from skep.engines.index.trigram.snapshot import Snapshot
-from skep.model.search import FileHit, Limits, Query
+from skep.model.search import Counted, FileHit, Limits, Query
 
 #: hits cross from the thread to the loop in batches: this many, or what was found in this many seconds
 _BATCH, _BATCH_SECONDS = 64, 0.02
@@ -28,6 +28,7 @@ class _Work:
         self.deadline = deadline
         self.stopped = False
         self.partial = False
+        self.counted = Counted(exact=False)
         self._loop = loop
 
     def run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> None:
@@ -41,7 +42,7 @@ class _Work:
                 if len(batch) >= _BATCH or time.monotonic() - sent > _BATCH_SECONDS:
                     self._send(batch)
                     batch, sent = [], time.monotonic()
-            self.partial = search.partial
+            self.partial, self.counted = search.partial, search.counted
         except _OutOfTime:
             self.partial = True
         except Exception as error:
@@ -70,6 +71,7 @@ class TrigramHits:
         self._batch: list[FileHit] = []
         self._ended = False
         self.partial = False
+        self.counted = Counted(exact=False)
 
     def standing(self, number: int) -> Standing:
         return self._snapshot.standings[number]
@@ -100,7 +102,7 @@ class TrigramHits:
             self._batch = item[::-1]
             return
         self._ended = True
-        self.partial = work.partial
+        self.partial, self.counted = work.partial, work.counted
         if item is not None:
             raise item
 

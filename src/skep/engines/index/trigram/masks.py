@@ -7,10 +7,10 @@ import numpy as np
 
 from skep.engines.index.base import Standing
 from skep.engines.index.trigram.candidates import candidates
-from skep.engines.index.trigram.compiled import Compiled
+from skep.engines.index.trigram.compiled import Compiled, reads_text
 from skep.engines.index.trigram.match import Watch
 from skep.engines.index.trigram.shard import Mask, Shard
-from skep.model.search import And, Language, Not, Query, Term, Within, terms
+from skep.model.search import And, Language, Not, Query, Term, Within
 
 #: a path term that matches more paths than this is asked of each document when its turn comes
 _MOST_PATHS = 200
@@ -52,16 +52,24 @@ class Masks:
         if isinstance(query, Within | Language):
             return self._certain(query)
         if isinstance(query, Term):
-            if query.field in ("path", "branch"):
-                return self._certain(query)
-            plan = self._compiled.finders[query].plan
-            return None if plan is None else candidates(self._shard, plan)
+            return self._term(query)
         if isinstance(query, Not):
-            if any(term.field == "content" for term in terms(query.part)):
+            if reads_text(query.part):
                 return None
             mask = self.candidates(query.part)
             return None if mask is None else ~mask
         return self._all(query.parts) if isinstance(query, And) else self._any(query.parts)
+
+    def _term(self, term: Term) -> Mask | None:
+        if term.field == "symbol":
+            return np.zeros(self._shard.documents, bool)
+        if term.field in ("path", "branch"):
+            return self._certain(term)
+        plan = self._compiled.finders[term].plan
+        if plan is None or term.field == "content":
+            return None if plan is None else candidates(self._shard, plan)
+        paths = self._certain(term)
+        return None if paths is None else paths | candidates(self._shard, plan)
 
     def _all(self, parts: tuple[Query, ...]) -> Mask | None:
         narrowed: Mask | None = None

@@ -39,13 +39,20 @@ class Reading:
             shard.language(document),
             int(shard.marks[document]),
             int(shard.branches[document]),
+            path_ranges=self._path_ranges(shard.path(document)),
         )
+
+    def _path_ranges(self, path: bytes) -> tuple[Span, ...]:
+        found = [span for term in self._compiled.named for span in self._compiled.finders[term].spans(path)]
+        return excerpt(0, path, found).ranges if found else ()
 
     def _true(self, query: Query) -> bool:
         if isinstance(query, Within | Language) or (isinstance(query, Term) and query.field in ("path", "branch")):
             return self._masks.is_true(query, self._document)
         if isinstance(query, Term):
-            return bool(self._matching(query))
+            if query.field == "symbol":
+                return False
+            return bool(self._matching(query)) or (query.field == "any" and self._masks.is_true(query, self._document))
         if isinstance(query, Not):
             return not self._true(query.part)
         return all(map(self._true, query.parts)) if isinstance(query, And) else any(map(self._true, query.parts))

@@ -11,7 +11,7 @@ from skep.engines.index.trigram.match import Watch
 from skep.engines.index.trigram.reading import Reading
 from skep.engines.index.trigram.shard import Mask
 from skep.engines.index.trigram.snapshot import Part, Snapshot
-from skep.model.search import FileHit, Limits, Query
+from skep.model.search import Counted, FileHit, Limits, Query
 
 
 class Search:
@@ -22,6 +22,11 @@ class Search:
         self._left = limits.lines
         #: a limit ended it before every candidate was read
         self.partial = False
+        self._files = self._lines = 0
+
+    @property
+    def counted(self) -> Counted:
+        return Counted(self._files, self._lines, not self.partial)
 
     def run(self, snapshot: Snapshot, visible: Visible) -> Iterator[FileHit]:
         """Hits by shard, then in the order of the documents. Whatever `watch` raises ends it."""
@@ -37,13 +42,15 @@ class Search:
         mask = masks.candidates(self._compiled.query)
         ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
         for document in ids[allowed[shard.sources[ids]]].tolist():
-            if self._left <= 0:
+            if self._left <= 0 or 0 < self._limits.files <= self._files:
                 self.partial = True
                 return
             self._watch()
             most = min(self._left, self._limits.lines_per_file)
             hit = Reading(self._compiled, masks, shard, document, most, self._watch).hit()
             if hit is not None:
+                self._files += 1
+                self._lines += len(hit.lines)
                 self._left -= max(1, len(hit.lines))
                 self.partial |= hit.more
                 yield hit
