@@ -16,6 +16,7 @@ import pytest
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.model.caller import SYSTEM
+from skep.model.search import Delta, Fence, Limits, Tip
 from skep.model.task import TaskSpec
 from skep.roles.child import Start
 from skep.sources.git.kind import GitKind
@@ -151,6 +152,49 @@ async def test_reindex_builds_everything_anew_and_fsck_reads_the_mirror(tmp_path
         assert checked.state == "FAILED"
         (task,) = (await engine.tasks(checked)).values()
         assert "the mirror is damaged" in task.reason
+
+
+async def test_an_index_that_lost_a_file_is_noticed_and_made_anew(tmp_path: Path, forge: Forge) -> None:
+    """And one that did not is left as it is: only when it was looked at last changes."""
+    repo = forge.create("verified", {"a.txt": b"alpha\n", "b.txt": b"beta\n"})
+    url = forge.url("verified")
+    repo.git("branch", "old")
+    repo.commit({"a.txt": b"gamma\n"})
+    async with (
+        coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
+        working(engine, tmp_path / "worker", manager=True, index_branches=("old",)),
+    ):
+        source = (await engine.core.sources.add(SYSTEM, url)).source
+        commit = repo.refs()["refs/heads/main"]
+        await searchable(engine, [url], [commit])
+        assert await _found(engine, "alpha branch:old") == ["a.txt"]
+        assert await _found(engine, "alpha branch:main") == []
+        searcher = engine.rooms.searcher
+        shards = searcher.size().shards
+        await _verified(engine, source.id)
+        assert searcher.size().shards == shards
+
+        standing = searcher.standing(source.number)
+        assert standing is not None
+        wrong = (Tip("main", "0" * 40), standing.tips[1])
+        fence, rules = Fence(source.id, 1, 1.0), standing.rules
+        assert await searcher.adopt(Delta(source.id, 1, wrong, standing.tips, (), (b"a.txt",), rules), fence)
+        assert await searcher.adopt(Delta(source.id, 1, standing.tips, wrong, (), (), rules), fence)
+        assert await _found(engine, "alpha or beta") == ["b.txt"]
+        await _verified(engine, source.id)
+        assert await _found(engine, "alpha or beta") == ["a.txt", "b.txt"]
+
+
+async def _verified(engine: Engine, source: str) -> None:
+    before = (await engine.core.sources.show(SYSTEM, source)).indexed_at
+    await engine.rooms.adoption.request(source, "verify")
+    async with asyncio.timeout(60):
+        while (await engine.core.sources.show(SYSTEM, source)).indexed_at == before:
+            await asyncio.sleep(0.05)
+
+
+async def _found(engine: Engine, query: str) -> list[str]:
+    return sorted(hit.path for hit in (await engine.core.search.search(SYSTEM, query, Limits())).hits)
 
 
 def _fsck(source: str) -> TaskSpec:

@@ -32,6 +32,8 @@ _FIELDS: Final[dict[str, Field]] = {
     "f": "path",
     "repo": "source",
     "r": "source",
+    "branch": "branch",
+    "b": "branch",
 }
 # these look at the query's own syntax; users' patterns are only ever run by RE2
 _NAMED = re.compile(r"([a-z]{1,20}):")
