@@ -129,7 +129,9 @@ def _fill_source(parser: Command) -> None:
     )
     verbs.add_parser("fetch", help="look at the upstream now", fill=_fill_fetch, run="source:fetch")
     verbs.add_parser("accept", help="follow it into the loss it asks about", fill=_fill_fetch, run="source:accept")
-    verbs.add_parser("reindex", help="build its index anew", fill=_fill_reindex, run="source:reindex")
+    verbs.add_parser(
+        "reindex", help="build its index anew, or with --all everybody's", fill=_fill_reindex, run="source:reindex"
+    )
     verbs.add_parser("remove", help="forget a source and its mirror", fill=_fill_remove, run="source:remove")
 
 
@@ -202,7 +204,8 @@ def _fetch_options(parser: Command) -> None:
 
 
 def _fill_reindex(parser: Command) -> None:
-    _ref(parser)
+    parser.add_argument("ref", metavar="REF", nargs="?", help="id, name (github.com/org/repo) or URL")
+    parser.add_argument("--all", action="store_true", help="every source: the whole index from the mirrors")
     json_option(parser)
 
 

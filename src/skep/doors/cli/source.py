@@ -191,9 +191,11 @@ def _fetched(client: Client, asked: Fetching, args: Namespace) -> int:
 
 
 def reindex(args: Namespace) -> int:
+    if bool(args.ref) == args.all:
+        raise BadInput("which source?", hint="name one, or say --all for every source")
     with Client() as client:
-        source = client.sources.reindex(args.ref)
-    _tell(source, "will be indexed anew", args.json)
+        for ref in [args.ref] if args.ref else (source.id for source in client.sources.list()):
+            _tell(client.sources.reindex(ref), "will be indexed anew", args.json)
     return exits.OK
 
 
