@@ -1,0 +1,202 @@
+"""Who should hold what: consistent hashing with bounded loads, for a million sources at once. Pure.
+
+Each member has points on a circle of 64-bit numbers, more of them the more it can hold; a source belongs to whose point
+comes next after its own number. Two things are added. Nobody gets more than its share and a little: what is too much
+goes on to the next member on the circle. And whoever holds a source keeps it: it moves only when its holder is gone, has
+too much, or when the member it belongs to has clearly too little, which is how a new one gets its share.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+NOBODY = -1
+#: points of a member of average capacity
+_POINTS = 128
+#: what a member may have beyond its share before it has to give
+SLACK = 0.08
+#: with less than this part of its share a member takes what belongs to it from others
+_HUNGRY = 0.5
+_MOST_ROUNDS = 10_000
+
+Numbers = NDArray[np.uint64]
+Weights = NDArray[np.float64]
+#: an index of a member for each source; NOBODY: none
+Holders = NDArray[np.int32]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A member, as the ring sees it."""
+
+    id: str
+    #: how much it can hold in comparison with others
+    capacity: float = 1.0
+
+
+def number_of(text: str) -> int:
+    """Where something is on the circle; the same on every machine, for ever."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def numbers_of(texts: Sequence[str]) -> Numbers:
+    return np.array([number_of(text) for text in texts], np.uint64)
+
+
+class Ring:
+    def __init__(self, nodes: Sequence[Node], points: int = _POINTS) -> None:
+        self.nodes = tuple(nodes)
+        capacities = np.array([node.capacity for node in nodes], np.float64)
+        #: the part of everything that each should have
+        self.shares: Weights = capacities / capacities.sum() if len(nodes) else capacities
+        owners: list[int] = []
+        places: list[int] = []
+        for index, node in enumerate(nodes):
+            for n in range(max(1, round(points * self.shares[index] * len(nodes)))):
+                owners.append(index)
+                places.append(number_of(f"{node.id}#{n}"))
+        order = np.argsort(np.array(places, np.uint64), kind="stable")
+        self._places: Numbers = np.array(places, np.uint64)[order]
+        self._owners: Holders = np.array(owners, np.int32)[order]
+
+    def assign(
+        self,
+        numbers: Numbers,
+        weights: Weights,
+        current: Holders,
+        *,
+        pinned: Mapping[int, int] | None = None,
+        barred: Sequence[Holders] = (),
+    ) -> Holders:
+        """The holder of each source. `pinned`: source -> member, whatever the loads. `barred`: holders of other
+        replicas of the same source, who do not get this one."""
+        if not self.nodes:
+            return np.full(len(numbers), NOBODY, np.int32)
+        work = _Assignment(self, numbers, weights, barred)
+        work.keep(current, pinned or {})
+        work.feed()
+        work.shed()
+        work.place()
+        return work.holders
+
+    def replicas(
+        self,
+        numbers: Numbers,
+        weights: Weights,
+        current: Sequence[Holders],
+        count: int,
+        *,
+        pinned: Mapping[int, int] | None = None,
+    ) -> list[Holders]:
+        """The primary of each source, then `count` - 1 others; NOBODY where there are not so many members."""
+        found: list[Holders] = []
+        for n in range(min(count, len(self.nodes))):
+            before = current[n] if n < len(current) else np.full(len(numbers), NOBODY, np.int32)
+            held = self.assign(numbers, weights, before, pinned=pinned if n == 0 else None, barred=found)
+            found.append(held)
+        return found
+
+    def next_place(self, numbers: Numbers) -> NDArray[np.int64]:
+        return np.searchsorted(self._places, numbers) % len(self._places)
+
+    def owner(self, places: NDArray[np.int64]) -> Holders:
+        return self._owners[places % len(self._places)]
+
+    @property
+    def size(self) -> int:
+        return len(self._places)
+
+
+class _Assignment:
+    """One run; the steps in the order in which `assign` takes them."""
+
+    def __init__(self, ring: Ring, numbers: Numbers, weights: Weights, barred: Sequence[Holders]) -> None:
+        self._ring = ring
+        self._weights = weights
+        self._barred = barred
+        self._places = ring.next_place(numbers)
+        self._preferred = ring.owner(self._places)
+        self._wanted: Weights = ring.shares * weights.sum()
+        #: one source more than this is too much; a source heavier than that must fit somewhere all the same
+        self._most = np.maximum(self._wanted * (1 + SLACK), weights.max(initial=0.0))
+        self._fixed = np.zeros(len(numbers), bool)
+        self.holders: Holders = np.full(len(numbers), NOBODY, np.int32)
+
+    def keep(self, current: Holders, pinned: Mapping[int, int]) -> None:
+        self.holders[:] = current
+        self.holders[self._is_barred(self.holders, slice(None))] = NOBODY
+        for source, member in pinned.items():
+            self.holders[source] = member
+            self._fixed[source] = True
+
+    def feed(self) -> None:
+        """Whoever has clearly less than its share takes what belongs to it, from whoever has it now."""
+        loads = self._loads()
+        hungry = loads < self._wanted * _HUNGRY
+        moving = np.flatnonzero(
+            hungry[self._preferred] & (self.holders != self._preferred) & (self.holders != NOBODY) & ~self._fixed
+        )
+        moving = moving[~self._is_barred(self._preferred[moving], moving)]
+        takers = self._preferred[moving]
+        taken = self._fits(moving, takers, np.maximum(self._wanted - loads, 0.0))
+        self.holders[moving[taken]] = takers[taken]
+
+    def shed(self) -> None:
+        """Whoever has too much gives up the last of what does not belong to it, then of the rest."""
+        loads = self._loads()
+        over = np.flatnonzero(loads > self._most)
+        if not len(over):
+            return
+        giving = np.flatnonzero(np.isin(self.holders, over))
+        giving = giving[np.argsort(self._preferred[giving] != self.holders[giving], kind="stable")]
+        free = self._most.copy()
+        np.subtract.at(free, self.holders[giving[self._fixed[giving]]], self._weights[giving[self._fixed[giving]]])
+        giving = giving[~self._fixed[giving]]
+        kept = self._fits(giving, self.holders[giving], np.maximum(free, 0.0))
+        self.holders[giving[~kept]] = NOBODY
+
+    def place(self) -> None:
+        """What nobody has goes along the circle to the first who has room."""
+        lost = np.flatnonzero(self.holders == NOBODY)
+        places = self._places[lost]
+        free = self._most - self._loads()
+        for _ in range(min(_MOST_ROUNDS, self._ring.size)):
+            if not len(lost):
+                return
+            asked = self._ring.owner(places)
+            fits = ~self._is_barred(asked, lost)
+            fits[fits] = self._fits(lost[fits], asked[fits], np.maximum(free, 0.0))
+            won = lost[fits]
+            self.holders[won] = asked[fits]
+            np.subtract.at(free, asked[fits], self._weights[won])
+            lost, places = lost[~fits], places[~fits] + 1
+        for source in lost.tolist():  # heavy ones, where nobody has room for them: to whoever has most
+            allowed = [m for m in range(len(free)) if all(other[source] != m for other in self._barred)]
+            if allowed:
+                best = max(allowed, key=lambda member: free[member])
+                self.holders[source] = best
+                free[best] -= self._weights[source]
+
+    def _loads(self) -> Weights:
+        held = self.holders != NOBODY
+        loads = np.bincount(self.holders[held], self._weights[held], len(self._ring.nodes))
+        return loads.astype(np.float64)
+
+    def _is_barred(self, holders: Holders, sources: Any) -> NDArray[np.bool_]:
+        mask = np.zeros(len(holders), bool)
+        for other in self._barred:
+            mask |= (other[sources] == holders) & (holders != NOBODY)
+        return mask
+
+    def _fits(self, sources: NDArray[np.int64], members: Holders, free: Weights) -> NDArray[np.bool_]:
+        """Which of them each member has room for, in the given order."""
+        order = np.argsort(members, kind="stable")
+        sums = np.cumsum(self._weights[sources[order]])
+        starts = np.searchsorted(members[order], np.arange(len(free)))
+        before = np.concatenate(([0.0], sums))[starts]
+        fits = np.empty(len(sources), bool)
+        fits[order] = sums - before[members[order]] <= free[members[order]] * (1 + 1e-12)
+        return fits
