@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from skep.analysis.language import classify
 from skep.errors import BadInput
 from skep.globs import Glob, compile_globs
 from skep.model.search import GENERATED, Document, Tip, digest
@@ -141,12 +142,11 @@ def documents(
         if entry.size and entry.size <= rules.max_file:
             paths.setdefault(entry.oid, []).append((entry.path, entry.branches))
         else:
-            yield Document(entry.path, entry.oid, b"", branches=entry.branches)
+            yield Document(entry.path, entry.oid, b"", *classify(entry.path, b""), entry.branches)
     for oid, content in contents(folder, paths):
         text = b"" if content is None or b"\0" in content[:_BINARY_WITHIN] else content
         for path, branches in paths[oid]:
             budget -= len(text)
-            document = Document(path, oid, text if budget >= 0 else b"", branches=branches)
-            if document.marks & GENERATED and not rules.generated:
-                document = msgspec.structs.replace(document, content=b"")
-            yield document
+            language, marks = classify(path, text)
+            hidden = budget < 0 or (marks & GENERATED and not rules.generated)
+            yield Document(path, oid, b"" if hidden else text, language, marks, branches)
