@@ -2,8 +2,8 @@
 
 Each member has points on a circle of 64-bit numbers, more of them the more it can hold; a source belongs to whose point
 comes next after its own number. Two things are added. Nobody gets more than its share and a little: what is too much
-goes on to the next member on the circle. And whoever holds a source keeps it: it moves only when its holder is gone, has
-too much, or when the member it belongs to has clearly too little, which is how a new one gets its share.
+goes on to the next member on the circle. And whoever holds a source keeps it: it moves only when its holder is gone or
+has too much, or when the member it belongs to has clearly too little, which is how a new one gets its share.
 """
 
 import hashlib
