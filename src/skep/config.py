@@ -154,6 +154,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
+    grace: Annotated[Seconds, _positive("a silent worker keeps what it holds for so long")] = 600.0
+    workers_expected: Annotated[
+        int, _positive("workers that the first start waits for before it gives out sources")
+    ] = 1
+    first_wait: Annotated[Seconds, _positive("the first start waits no longer than this for its workers")] = 600.0
     log_lines: Annotated[int, _positive("log lines of all processes together that are kept")] = 20_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 

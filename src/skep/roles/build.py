@@ -18,6 +18,7 @@ from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.interest import Interest
+from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
@@ -25,6 +26,7 @@ from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
+from skep.roles.moving import Moving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
@@ -103,7 +105,7 @@ async def open_rooms(
         access = Access(
             db, clock, data, open_read=settings.loopback if settings.open_read is None else settings.open_read
         )
-        fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
+        fleet = _fleet(settings, db, clock, worker_token)
         topics = Topics(db, log, clock, settings.message_limit)
         addresses = GitAddresses(settings)
         by_label = {label.name: label for label in settings.label}
@@ -152,7 +154,7 @@ async def open_rooms(
             journal,
             StatusView(db, clock, fleet, searcher, statuses),
         )
-        reports = Reports(db, clock, placer)
+        reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
@@ -165,6 +167,7 @@ async def open_rooms(
             partial(sweep_for_ever, topics),
         ]
         loops += [
+            Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
             dispatcher.run,
             dispatcher.keep,
             partial(news.tell, db, topics, clock),
@@ -186,6 +189,7 @@ async def open_rooms(
             reports,
             Calls(db, spaces, contexts),
             journal,
+            moves,
             lease,
         )
         desk = Desk(
@@ -196,6 +200,18 @@ async def open_rooms(
 
 async def _alive(fleet: Fleet) -> set[str]:
     return {member.id for member in await fleet.members() if member.state == "alive"}
+
+
+def _fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
+    return Fleet(
+        db,
+        clock,
+        token=token,
+        beat_every=settings.beat_every,
+        grace=settings.grace,
+        expected=settings.workers_expected,
+        first_wait=settings.first_wait,
+    )
 
 
 def _follower(

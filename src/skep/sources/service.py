@@ -237,6 +237,13 @@ class Sources:
         await self._db.write(work)
         return source
 
+    async def raise_epoch(self, tx: Tx, source: str) -> int | None:
+        """It has another holder from now on; None: it was removed."""
+        rows = await tx.rows(
+            "UPDATE source SET epoch = epoch + 1 WHERE id = :id AND state <> 'removed' RETURNING epoch", id=source
+        )
+        return int(rows[0]["epoch"]) if rows else None
+
     async def discard(self, tx: Tx, sources: Sequence[str]) -> None:
         await self._fleet.release_many(tx, sources)
         ids = [{"id": id} for id in sources]
