@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.index.books import Book, BookInfo, Books, Definition, Entry, Library, keys_of, merge, pick, write_book
+from skep.engines.index.books import Book, BookInfo, Books, Definition, Entry, keys_of
+from skep.engines.index.library import Library, merge, pick, write_book
 from skep.errors import Damaged
 
 
@@ -31,7 +32,7 @@ def test_books_answer_like_a_dictionary(
         write_book(library.folder, f"bok_{nth}", [entry(*item) for item in shelf.items()], 1)
         known |= shelf
     if len(shelves) > 1 and data.draw(st.booleans()):
-        merge(library, "bok_merged", library.open().books)
+        merge(library, library.open().books)
     books = library.open()
     asked = data.draw(st.lists(st.integers(0, 70), max_size=30))
     found = books.of([blob(n) for n in asked])
@@ -55,7 +56,7 @@ def test_a_merge_leaves_out_what_no_index_has(tmp_path: Path) -> None:
     chosen = pick(library.open().books)
     assert len(chosen) == 9
     live = np.sort(keys_of(np.array([blob(n) for n in range(5)], np.bytes_)))
-    merge(library, "bok_merged", chosen, live)
+    merge(library, chosen, live)
     books = library.open()
     assert len(books.books) == 1
     ids = np.array([blob(n) for n in (0, 4, 5, 100)], np.bytes_)
