@@ -3,7 +3,8 @@
 import pytest
 
 from skep.analysis.facts import analyse
-from skep.analysis.syntax import KINDS, Function
+from skep.analysis.syntax import Function
+from skep.engines.index.books import KINDS
 
 # each counts a = assignments, b = branches, c = conditions, and decisions + 1
 EXAMPLES = {

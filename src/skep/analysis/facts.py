@@ -8,8 +8,9 @@ import numpy as np
 
 from skep.analysis.language import classify
 from skep.analysis.licence import licence_of
-from skep.analysis.syntax import Array, Definition, Function, grammar_of, read_syntax
+from skep.analysis.syntax import Array, Function, grammar_of, read_syntax
 from skep.analysis.table import LANGUAGES
+from skep.engines.index.books import Definition
 from skep.model.search import GENERATED
 
 #: larger files have no definitions and no functions: hardly any of them was written by a person

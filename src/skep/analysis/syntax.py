@@ -13,35 +13,11 @@ from numpy.typing import NDArray
 from tree_sitter import Node, Parser, QueryCursor
 
 from skep.analysis.grammars import GRAMMARS, load
+from skep.engines.index.books import KINDS, Definition
 
-#: kinds of definition; where one name has several, the first of these
-KINDS = (
-    "method",
-    "function",
-    "class",
-    "struct",
-    "interface",
-    "enum",
-    "type",
-    "constant",
-    "field",
-    "variable",
-    "macro",
-    "module",
-)
 _LONGEST_NAME = 1_000
 _NO_PARAMETER = frozenset({"comment", "line_comment", "block_comment", "keyword_separator", "positional_separator"})
 Array = NDArray[np.int64]
-
-
-class Definition(NamedTuple):
-    #: where the name is in the file, in bytes
-    at: int
-    size: int
-    #: 1-based
-    line: int
-    #: of KINDS
-    kind: int
 
 
 class Function(msgspec.Struct, frozen=True, array_like=True):
