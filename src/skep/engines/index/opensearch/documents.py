@@ -32,6 +32,7 @@ MAPPING: dict[str, Any] = {
     "properties": {
         "place": _LONG,
         "source": _LONG,
+        "marked": {"type": "boolean", "index": False},
         "size": {"type": "long", "index": False},
         "language": {"type": "keyword", "doc_values": False},
         "path": {"type": "keyword"},
@@ -48,6 +49,8 @@ class Row(msgspec.Struct, frozen=True):
 
     place: int
     source: int
+    #: a test, a copy or generated
+    marked: bool
     #: bytes of its content
     size: int
     language: str
@@ -103,6 +106,7 @@ def batches(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
         row = Row(
             place,
             source,
+            document.marks > 0,
             len(document.content),
             document.language,
             path_hash(document.path),

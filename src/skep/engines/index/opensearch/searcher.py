@@ -19,13 +19,13 @@ from skep.engines.db.base import Database
 from skep.engines.index.base import Size, Standing, Visible
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, batches
+from skep.engines.index.opensearch.hits import OpenSearchHits
 from skep.engines.index.opensearch.indexes import Indexes
 from skep.engines.index.opensearch.narrow import Filter
 from skep.engines.index.opensearch.node import Node
 from skep.engines.index.opensearch.tables import ALL, Gone, Tables
-from skep.engines.index.opensearch.view import Reader, State, view
+from skep.engines.index.opensearch.view import Reader, State
 from skep.engines.index.trigram.folders import open_shard
-from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.shard import Shard
 from skep.errors import Damaged, SkepError
 from skep.model.search import Damage, Delta, Document, Fence, Limits, Query, ShardInfo
@@ -123,11 +123,9 @@ class OpenSearchSearcher:
                 await self._load()
                 await self._tidy()
 
-    def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
+    def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
         self._looked_at.add(self._state)
-        return TrigramHits(
-            self._executor, view(self._node, self._state, query, visible, limits), query, visible, limits
-        )
+        return OpenSearchHits(self._executor, self._node, self._state, query, visible, limits)
 
     def standing(self, number: int) -> Standing | None:
         return self._state.standings.get(number)

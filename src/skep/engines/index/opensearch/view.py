@@ -32,6 +32,9 @@ from skep.model.search import Document, Limits, Query
 _FIRST_PAGE, _PAGE = 100, 1000
 #: bytes of content in one shard of candidates
 _FIRST_BYTES, _BYTES = 500_000, 4_000_000
+#: bytes of content out of which the best are chosen, and how many when they are also counted; and the share of the
+#: time that is spent on fetching them
+_RANKED_BYTES, _COUNTED_BYTES, _RANKED_SHARE = 32_000_000, 64_000_000, 0.5
 #: shards that live for milliseconds are best kept in memory
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # a folder of its own is made there
 
@@ -58,30 +61,30 @@ class State:
 
 
 class Reader:
-    """Reads documents of one state, in the order of their places."""
+    """Reads documents of one state, in the order of their places; `likely_first`: tests, copies and the like last."""
 
-    def __init__(self, node: Node, state: State, until: float | None = None) -> None:
+    def __init__(self, node: Node, state: State, until: float | None = None, likely_first: bool = False) -> None:
         self._node = node
         self._state = state
         self._until = until
+        self._order = [{"marked": "asc"}] if likely_first else []
 
-    def lights(self, filters: list[Filter], after: int = -1, index: str = "") -> Iterator[list[Light]]:
-        size = _FIRST_PAGE
+    def lights(self, filters: list[Filter]) -> Iterator[list[Light]]:
+        asked: dict[str, Any] = {
+            "size": _FIRST_PAGE,
+            "query": {"bool": {"filter": filters}},
+            "sort": [*self._order, {"place": "asc"}],
+            "docvalue_fields": list(LIGHT),
+            "stored_fields": "_none_",
+            "track_total_hits": False,
+        }
         while True:
-            asked: dict[str, Any] = {
-                "size": size,
-                "query": {"bool": {"filter": [*filters, {"range": {"place": {"gt": after}}}]}},
-                "sort": [{"place": "asc"}],
-                "docvalue_fields": list(LIGHT),
-                "stored_fields": "_none_",
-                "track_total_hits": False,
-            }
-            answer = self._call(f"{index or self._node.prefix}/_search", asked, allow_partial_search_results="false")
-            found = [light(hit) for hit in answer["hits"]["hits"]]
-            yield [one for one in found if self._state.is_live(one)]
-            if len(found) < size:
+            answer = self._call(f"{self._node.prefix}/_search", asked, allow_partial_search_results="false")
+            hits = answer["hits"]["hits"]
+            yield [one for one in map(light, hits) if self._state.is_live(one)]
+            if len(hits) < asked["size"]:
                 return
-            size, after = _PAGE, found[-1].place
+            asked |= {"size": _PAGE, "search_after": hits[-1]["sort"]}
 
     def bodies(self, wanted: list[Light]) -> list[tuple[Light, Document]]:
         asked = {"ids": [str(one.place) for one in wanted]}
@@ -89,11 +92,11 @@ class Reader:
         documents = [_document(found) for found in answer["docs"]]
         return list(zip(wanted, documents, strict=True))
 
-    def groups(self, filters: list[Filter], after: int = -1) -> Iterator[list[tuple[Light, Document]]]:
+    def groups(self, filters: list[Filter]) -> Iterator[list[tuple[Light, Document]]]:
         """Documents with their bodies, some megabytes at a time."""
         most, size = _FIRST_BYTES, 0
         group: list[Light] = []
-        for page in self.lights(filters, after):
+        for page in self.lights(filters):
             for one in page:
                 group.append(one)
                 size += one.size
@@ -119,8 +122,11 @@ def _document(found: dict[str, Any]) -> Document:
     return _decode(base64.b64decode(found["fields"]["body"][0]))
 
 
-class _Parts:
-    """The candidates of a query, shard by shard, each made when its turn comes. Runs in the search's thread."""
+class Parts:
+    """The candidates of a query, shard by shard, each made when its turn comes. Runs in the search's thread.
+
+    To choose the best of them all must be there at once, so their number is bounded.
+    """
 
     def __init__(self, node: Node, state: State, query: Query, visible: Visible, limits: Limits) -> None:
         self._node = node
@@ -128,14 +134,26 @@ class _Parts:
         self._query = query
         self._visible = visible
         self._limits = limits
+        #: there were more
+        self.cut = False
 
     def __iter__(self) -> Iterator[Part]:
-        reader = Reader(self._node, self._state, time.monotonic() + self._limits.seconds)
+        ranked, left = self._limits.rank, _COUNTED_BYTES if self._limits.count else _RANKED_BYTES
+        until = time.monotonic() + self._limits.seconds * (_RANKED_SHARE if ranked else 1)
         filters = self._filters()
         if filters is None:
             return
-        for group in reader.groups(filters):
-            yield from _shards(group)
+        try:
+            for group in Reader(self._node, self._state, until, likely_first=ranked).groups(filters):
+                if ranked and left <= 0:
+                    self.cut = True
+                    return
+                left -= sum(one.size for one, _ in group)
+                yield from _shards(group)
+        except OutOfTime:
+            if not ranked:
+                raise
+            self.cut = True
 
     def _filters(self) -> list[Filter] | None:
         """None: there is nothing the caller may see."""
@@ -155,11 +173,6 @@ class View(Snapshot):
     @cached_property
     def _size(self) -> int:
         return 1 + max(self.standings, default=0)
-
-
-def view(node: Node, state: State, query: Query, visible: Visible, limits: Limits) -> View:
-    parts: Any = _Parts(node, state, query, visible, limits)  # iterated once, as a tuple would be
-    return View(parts, state.standings)
 
 
 def _shards(group: list[tuple[Light, Document]]) -> Iterator[Part]:
