@@ -112,7 +112,7 @@ def batches(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
             path_hash(document.path),
             digest([(document.path, document.blob, document.branches)]),
             words(document_keys(document.content, seen)),
-            words(document_keys(document.path, seen)),
+            words(document_keys(document.path + b"\n", seen)),
             msgspec.msgpack.encode(document),
         )
         lines += [b'{"index":{"_id":"%d"}}' % place, msgspec.json.encode(row)]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from skep.engines.index.opensearch.documents import words
-from skep.engines.index.trigram.match import finder
-from skep.engines.index.trigram.plan import All, Grams, Plan, Some
+from skep.engines.index.trigram.compiled import Shelf
+from skep.engines.index.trigram.plan import All, Grams, Pair, Plan, Some
 from skep.model.search import And, Language, Not, Or, Query, Term, Within, terms
 
 Filter = dict[str, Any]
@@ -19,11 +19,17 @@ _MOST_VALUES = 60_000
 _NOTHING: Filter = {"match_none": {}}
 
 
-def narrow(query: Query) -> Filter | None:
+def narrow(query: Query, shelf: Shelf) -> Filter | None:
     """None: any document."""
-    plans = {term: finder(term).plan for term in terms(query) if term.field != "branch"}
+    plans = {term: _planned(term, shelf) for term in terms(query) if term.field != "branch"}
     groups = sum(_groups(plan) * (2 if term.field == "any" else 1) for term, plan in plans.items())
     return _Narrower(plans, _MOST_CLAUSES // max(1, groups)).filter(query)
+
+
+def _planned(term: Term, shelf: Shelf) -> Plan | None:
+    finder = shelf.take(term)
+    shelf.put(term, finder)
+    return finder.plan
 
 
 def among(numbers: Iterable[int]) -> Filter:
@@ -37,7 +43,7 @@ def _groups(plan: Plan | None) -> int:
     match plan:
         case None:
             return 0
-        case Grams():
+        case Grams() | Pair():
             return 1
         case All(parts) | Some(parts):
             return sum(map(_groups, parts))
@@ -79,6 +85,8 @@ class _Narrower:
             case Grams(keys):
                 chosen = keys[np.unique(np.linspace(0, len(keys) - 1, self._keys).astype(int))]
                 return {"bool": {"filter": [{"term": {field: word}} for word in words(chosen).split()]}}
+            case Pair(first):
+                return {"prefix": {field: words(np.array([first]))[:2]}}
             case All(parts):
                 return {"bool": {"filter": [self._plan(part, field) for part in parts]}}
             case Some(parts):

@@ -25,6 +25,7 @@ from skep.engines.index.opensearch.narrow import Filter
 from skep.engines.index.opensearch.node import Node
 from skep.engines.index.opensearch.tables import ALL, Gone, Tables
 from skep.engines.index.opensearch.view import Reader, State
+from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.folders import open_shard
 from skep.engines.index.trigram.shard import Shard
 from skep.errors import Damaged, SkepError
@@ -43,6 +44,7 @@ class OpenSearchSearcher:
         self._indexes = Indexes(self._node, address)
         self._tables = Tables(db, address.prefix)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._shelf = Shelf()
         self._state = State()
         #: states that running searches look at: what they see is not deleted yet
         self._looked_at: WeakSet[State] = WeakSet()
@@ -125,7 +127,7 @@ class OpenSearchSearcher:
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
         self._looked_at.add(self._state)
-        return OpenSearchHits(self._executor, self._node, self._state, query, visible, limits)
+        return OpenSearchHits(self._executor, self._node, self._state, query, visible, limits, self._shelf)
 
     def standing(self, number: int) -> Standing | None:
         return self._state.standings.get(number)

@@ -16,17 +16,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.base import Size, Standing
 from skep.engines.index.opensearch.documents import LIGHT, PLACE_BITS, Light, light
 from skep.engines.index.opensearch.narrow import Filter, among, narrow
 from skep.engines.index.opensearch.node import Node, Slow
 from skep.engines.index.opensearch.tables import ALL
 from skep.engines.index.trigram.build import TrigramBuilder
-from skep.engines.index.trigram.hits import OutOfTime
+from skep.engines.index.trigram.hits import Asked
+from skep.engines.index.trigram.search import OutOfTime
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Unavailable
-from skep.model.search import Document, Limits, Query
+from skep.model.search import Document
 
 #: candidates asked for at once: few at first, for an early first hit
 _FIRST_PAGE, _PAGE = 100, 1000
@@ -128,12 +129,10 @@ class Parts:
     To choose the best of them all must be there at once, so their number is bounded.
     """
 
-    def __init__(self, node: Node, state: State, query: Query, visible: Visible, limits: Limits) -> None:
+    def __init__(self, node: Node, state: State, asked: Asked) -> None:
         self._node = node
         self._state = state
-        self._query = query
-        self._visible = visible
-        self._limits = limits
+        self._query, self._visible, self._limits, self._shelf = asked
         #: there were more
         self.cut = False
 
@@ -161,7 +160,7 @@ class Parts:
         allowed = [number for number in standings if number < len(visible) and visible[number]]
         if not allowed:
             return None
-        query = narrow(self._query)
+        query = narrow(self._query, self._shelf)
         filters = [{"range": {"place": {"lt": (self._state.generation + 1) << PLACE_BITS}}}]
         filters += [among(allowed)] if len(allowed) < len(standings) else []
         return filters if query is None else [*filters, query]
