@@ -8,7 +8,7 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Statement, Tx, Value
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
@@ -16,8 +16,8 @@ from skep.model.ids import new_id
 from skep.model.task import Context, ContextSpec, ContextView, Task, TaskSpec
 from skep.tasks.compose import compose
 from skep.tasks.insert import insert
-from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, reopen
-from skep.tasks.placing import Placer
+from skep.tasks.moves import COLUMNS, WORK, Moving, ended_channel, reopen
+from skep.tasks.placing import MOST_AT_ONCE, Placer
 from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, spec_of, task_of
 
 #: tasks shown with their context
@@ -43,11 +43,13 @@ class Contexts:
         tasks, now = await asyncio.to_thread(compose, spec) if many else compose(spec), self._clock.now()
 
         async def work(tx: Tx) -> str:
-            id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
-            await note(tx, now, caller, "context.submit", id)
-            if at_once:
-                await self._placer.admit(tx, now)
-            return id
+            id = new_id("ctx", now)
+            admit = at_once and len(tasks) <= MOST_AT_ONCE and self._placer.owns(id)
+            made = await create(tx, id, spec, tasks, cause or f"person:{caller.subject}", once, now, admit=admit)
+            await note(tx, now, caller, "context.submit", made)
+            if admit:
+                await self._placer.place(tx, now)
+            return made
 
         with self._placer.at_once() as at_once:
             id = await self._db.write(work)
@@ -72,7 +74,11 @@ class Contexts:
             }
             properties, templates = json.loads(rows[0]["properties"]), _templates(rows[0]["templates"])
             spec = ContextSpec(rows[0]["name"], tuple(tasks), properties=properties, templates=templates)
-            return await insert(tx, context, compose(spec, known), now, known=known)
+            ids = await insert(tx, context, compose(spec, known), now, known=known)
+            await tx.rows(
+                "UPDATE context SET tasks = tasks + :n, unended = unended + :n WHERE id = :id", n=len(ids), id=context
+            )
+            return ids
 
         return await self._db.write(work)
 
@@ -146,7 +152,7 @@ class Contexts:
         """Until it has ended, or `timeout` passed: then its state is still RUNNING."""
         caller.need("read")
         until = self._clock.now() + timeout
-        async with self._db.listen(context_channel(id)) as bell:
+        async with self._db.listen(ended_channel(id)) as bell:
             while True:
                 context = await self._context(id)
                 left = until - self._clock.now()
@@ -189,28 +195,43 @@ class Contexts:
         return Page(items, items[-1].id if len(rows) > limit else "")
 
 
-async def create(tx: Tx, spec: ContextSpec, tasks: Sequence[TaskSpec], cause: str, once: str, now: float) -> str:
+_CREATE = (
+    "INSERT INTO context (id, name, description, cause, once, state, properties, templates, together, bucket, "
+    "tasks, unended, failed, created_at) VALUES (:id, :name, :description, :cause, :once, 'RUNNING', :properties, "
+    ":templates, :together, :bucket, :n, :n, 0, :now) ON CONFLICT (once) DO NOTHING RETURNING id"
+)
+
+
+async def create(
+    tx: Tx,
+    id: str,
+    spec: ContextSpec,
+    tasks: Sequence[TaskSpec],
+    cause: str,
+    once: str,
+    now: float,
+    *,
+    admit: bool = False,
+) -> str:
     """The context's id; with `once`, that of the one that is there already."""
-    id = new_id("ctx", now)
-    made = await tx.rows(
-        "INSERT INTO context (id, name, description, cause, once, state, properties, templates, together, bucket, "
-        "tasks, unended, failed, created_at) VALUES (:id, :name, :description, :cause, :once, 'RUNNING', :properties, "
-        ":templates, :together, :bucket, 0, 0, 0, :now) ON CONFLICT (once) DO NOTHING RETURNING id",
-        id=id,
-        name=spec.name,
-        description=spec.description,
-        cause=cause,
-        once=once or None,
-        properties=json.dumps(spec.properties),
-        templates=msgspec.json.encode(spec.templates),
-        together=int(spec.together),
-        bucket=bucket_of(id),
-        now=now,
-    )
-    if not made:
+    row: dict[str, Value] = {
+        "id": id,
+        "name": spec.name,
+        "description": spec.description,
+        "cause": cause,
+        "once": once or None,
+        "properties": json.dumps(spec.properties),
+        "templates": msgspec.json.encode(spec.templates),
+        "together": int(spec.together),
+        "bucket": bucket_of(id),
+        "n": len(tasks),
+        "now": now,
+    }
+    if once and not await tx.rows(_CREATE, **row):
         known = await tx.rows("SELECT id FROM context WHERE once = :once", once=once)
         return str(known[0]["id"])
-    await insert(tx, id, tasks, now, together=spec.together)
+    also: list[Statement] = [] if once else [(_CREATE, row)]
+    await insert(tx, id, tasks, now, together=spec.together, admit=admit, also=also)
     return id
 
 

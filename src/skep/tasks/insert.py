@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from skep.engines.db.base import Tx, Value
+from skep.engines.db.base import Statement, Tx, Value
 from skep.errors import BadInput
 from skep.model.ids import new_ids
 from skep.model.task import TaskSpec
@@ -33,8 +33,11 @@ async def insert(
     *,
     together: bool = False,
     known: Mapping[str, str] = MappingProxyType({}),
+    admit: bool = False,
+    also: Sequence[Statement] = (),
 ) -> list[str]:
-    """Ids in the order of `tasks`. `known`: name -> id of what the context has already."""
+    """Ids in the order of `tasks`. `known`: name -> id of what the context has already. `admit`: they wait at once,
+    without a dispatcher that would see to it. `also` is done with them."""
     ids = new_ids("tsk", now, len(tasks))
     by_name = {**known, **dict(zip((task.name for task in tasks), ids, strict=True))}
     left = await _needs(tx, tasks, by_name, known)
@@ -43,9 +46,9 @@ async def insert(
         for need in task.needs:
             dependents[need.task] = dependents.get(need.task, 0) + 1
     classes = [class_of(task, context, together) for task in tasks]
-    for row in {row["id"]: row for row in classes}.values():
-        await tx.rows(_CLASS, **row, now=now)
     started = line("CREATED", 0, "client", "", now) + line("SUBMITTED", 0, "client", "", now)
+    if admit:
+        started += line("WAITING", 0, "dispatcher", "", now)
     rows: list[dict[str, Value]] = [
         {
             "id": id,
@@ -55,7 +58,7 @@ async def insert(
             "class": row["id"],
             "exclusive": task.exclusive,
             "bucket": bucket_of(context),
-            "state": "SUBMITTED",
+            "state": "WAITING" if admit else "SUBMITTED",
             "retries": task.retries,
             "backoff": task.backoff,
             "worker": "",
@@ -71,10 +74,14 @@ async def insert(
         }
         for id, task, row in zip(ids, tasks, classes, strict=True)
     ]
-    await tx.many(_TASK, rows)
-    await tx.rows(
-        "UPDATE context SET tasks = tasks + :n, unended = unended + :n WHERE id = :id", n=len(tasks), id=context
-    )
+    # in one order everywhere, or two transactions could wait for each other
+    alike = [{**row, "now": now} for _, row in sorted({row["id"]: row for row in classes}.items())]
+    if len(rows) == 1:
+        await tx.several([*also, (_CLASS, alike[0]), (_TASK, rows[0])])
+    else:
+        await tx.several(also)
+        await tx.many(_CLASS, alike)
+        await tx.many(_TASK, rows)
     tx.ring(WORK)
     tx.ring(context_channel(context))
     return ids
