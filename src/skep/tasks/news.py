@@ -19,7 +19,7 @@ CHANNEL = "news"
 _AT_ONCE = 1000
 _NAP = 60.0
 #: seconds in which ends gather, to be told in one transaction
-_GATHER = 0.05
+_GATHER = 0.2
 
 
 class News(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ async def step(db: Database, topics: Topics, clock: Clock) -> int:
             Draft(bytes(row["body"]), row["id"], row["subject"]) for row in sorted(rows, key=lambda row: row["id"])
         ]
         if drafts:
-            await topics.tell(tx, TASKS, drafts, clock.now())
+            await topics.tell(tx, TASKS, drafts, clock.now(), repeats=False)
         return len(drafts)
 
     return await db.write(work)
