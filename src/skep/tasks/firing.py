@@ -8,8 +8,9 @@ from skep.engines.db.base import Tx
 from skep.model.caller import Caller
 from skep.model.ids import new_id
 from skep.model.rule import Occasion, RuleSpec
-from skep.tasks.contexts import ask_to_abort, create
+from skep.tasks.contexts import abort_context
 from skep.tasks.matching import composed
+from skep.tasks.storing import create
 
 STEPS = [
     """
@@ -113,4 +114,4 @@ async def _supersede(tx: Tx, firing: Firing) -> None:
         ref=ref,
     )
     for row in running:
-        await ask_to_abort(tx, "context", row["id"], Caller(f"rule {name}", frozenset()), f"{firing.cause} is newer")
+        await abort_context(tx, row["id"], Caller(f"rule {name}", frozenset()), f"{firing.cause} is newer")

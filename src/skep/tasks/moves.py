@@ -105,7 +105,7 @@ async def store(tx: Tx, tasks: Iterable[Moving], now: float) -> bool:
         await tx.many(_UPDATE, [task.params() for task in aborted])
         ended += aborted
         waiting = [task for task in aborted if task.dependents]
-    await _count(tx, ended, now)
+    await count_ended(tx, [_ended(task) for task in ended], now)
     return woken
 
 
@@ -143,14 +143,14 @@ async def _dependents(tx: Tx, ended: Sequence[Moving], now: float) -> tuple[bool
     return bool(freed), list(hopeless.values())
 
 
-async def _count(tx: Tx, ended: Sequence[Moving], now: float) -> None:
-    """The contexts of what has ended, and the news of both."""
+async def count_ended(tx: Tx, ended: Sequence[News], now: float) -> None:
+    """The contexts of tasks that have ended, and the news of both."""
     counts: dict[str, list[int]] = {}
     for task in ended:
-        count = counts.setdefault(task.context, [0, 0])
+        count = counts.setdefault(task.more["context"], [0, 0])
         count[0] += 1
         count[1] += task.state != "FINISHED"
-    told = [_ended(task) for task in ended]
+    told = list(ended)
     for context in sorted(counts):  # in one order everywhere, or two transactions could wait for each other
         sql, params = _counted(context, *counts[context])
         told += await _after(tx, context, await tx.rows(sql, **params), now)

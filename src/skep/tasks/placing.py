@@ -9,6 +9,7 @@ import msgspec
 from skep.clock import Clock
 from skep.engines.db.base import Row, Statement, Tx, Value
 from skep.model.task import Run
+from skep.tasks import storing
 from skep.tasks.candidates import READY_SQL, ready_classes, why_waiting, workers_for
 from skep.tasks.moves import WORK, Moving
 from skep.tasks.owners import Owners
@@ -85,9 +86,10 @@ class Placer:
             tail=f',"dispatcher","",{now:.6f}]\n',
             most=MOST_AT_ONCE,
         )
-        if rows:
+        admitted = len(rows) or await storing.admit(tx, self._owners.sql, now)
+        if admitted:
             await self.place(tx, now)
-        return len(rows)
+        return admitted
 
     async def place(self, tx: Tx, now: float) -> int:
         """How many tasks were given to workers, which are rung for."""

@@ -206,9 +206,9 @@ class Postgres:
 
     async def _transact(self, tx: _Tx, work: Callable[[Tx], Awaitable[T]], lazy: bool) -> T:
         execute = tx.connection.execute
-        await tx.talk(execute, "BEGIN; SET LOCAL synchronous_commit = off" if lazy else "BEGIN")
         committing = False
         try:
+            await tx.talk(execute, "BEGIN; SET LOCAL synchronous_commit = off" if lazy else "BEGIN")
             result = await work(tx)
             if tx.failed is not None:
                 raise tx.failed
