@@ -38,10 +38,9 @@ from skep.sources.git.mirror import folder_of
 from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.lists.apply import Apply
+from skep.sources.lists.asking import Asking
 from skep.sources.lists.follow import Follower
-from skep.sources.lists.forges import Forges
 from skep.sources.lists.service import Lists
-from skep.sources.lists.tokens import tokens
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -124,7 +123,7 @@ async def open_rooms(
         gather = Gather(sources, data, interest)
         lists = Lists(db, clock, sources)
         await lists.start()
-        http = Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, etags=True)
+        http = _http(settings)
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
@@ -161,7 +160,7 @@ async def open_rooms(
             search.follow,
             adoption.follow,
             partial(adoption.verify, settings.reindex_every, clock),
-            _follower(settings, db, clock, topics, sources, fleet, http).follow,
+            _follower(settings, db, clock, topics, sources, fleet, http, credentials).follow,
             partial(sweep_for_ever, topics),
         ]
         loops += [
@@ -198,9 +197,21 @@ async def _alive(fleet: Fleet) -> set[str]:
     return {member.id for member in await fleet.members() if member.state == "alive"}
 
 
+def _http(settings: Settings) -> Http:
+    return Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, validators=True)
+
+
 def _follower(
-    settings: Settings, db: Database, clock: Clock, topics: Topics, sources: Sources, fleet: Fleet, http: Http
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    topics: Topics,
+    sources: Sources,
+    fleet: Fleet,
+    http: Http,
+    credentials: Credentials,
 ) -> Follower:
-    forges = Forges(http, HostGuard(settings, clock, local=False), tokens(settings.list_tokens))
+    asking = Asking(http, HostGuard(settings, clock, local=False), clock, credentials.apis)
     folder = partial(folder_of, Path(settings.data))
-    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, forges, settings.list_every)
+    every = settings.list_every, settings.manifest_every
+    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, asking, *every)

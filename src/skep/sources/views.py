@@ -118,5 +118,6 @@ async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSe
             told=told.get(source.id, {}),
             settings=_settings(row, by_label),
             accepted=row["accepted"],
+            size=row["size"],
         )
     return found
