@@ -19,6 +19,7 @@ from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.interest import Interest
 from skep.fleet.service import Fleet
+from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
@@ -120,7 +121,7 @@ async def open_rooms(
         journal = Journal(db, clock, settings.log_lines)
         for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
             await room.start()
-        gather = Gather(sources, data, interest)
+        gather = Gather(sources, data, interest, Manifests(db, clock))
         lists = Lists(db, clock, sources)
         await lists.start()
         http = _http(settings)
