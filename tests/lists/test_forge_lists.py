@@ -1,6 +1,7 @@
 """Organisations and groups by a forge's API: pages, ETags, renames, filters, and everything a forge may refuse."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,25 @@ async def test_followed(house: ListHouse, api: ForgeApi, kind: str, owner: str) 
     assert named["code.example.org/org/renamed"]["id"] == before
     assert named["code.example.org/org/new"]["visibility"] == "private"
     assert (await house.lists.show(SYSTEM, listed.id)).state == "current"
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ({"size": 5}, 5 * 1024),
+        ({"statistics": {"repository_size": 7}, "size": 0}, 7),
+        ({"size": -3, "statistics": "none"}, 0),
+        ({"size": None, "statistics": None}, 0),
+        ({"size": "big"}, 0),
+        ({"size": 1 << 70}, 1 << 50),
+    ],
+)
+async def test_sizes_go_to_the_holder(house: ListHouse, api: ForgeApi, said: dict[str, Any], size: int) -> None:
+    api.put("org", 1, "org/one", **said)
+    await house.lists.add(SYSTEM, f"gitea:{api.url}/org")
+    await house.follower.step()
+    held = await house.sources.held((await house.named())["code.example.org/org/one"]["id"])
+    assert held and held.size == size
 
 
 async def test_forks_and_archived_left_out(house: ListHouse, api: ForgeApi) -> None:

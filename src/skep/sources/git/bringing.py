@@ -35,6 +35,8 @@ _CONFIG = (
     ("http.lowSpeedLimit", "1000"),
     ("http.lowSpeedTime", "30"),
 )
+#: commits
+_SHORTEST_STEP, _LONGEST_STEP = 1_000, 50_000
 _PROGRESS = re.compile(r"(Receiving objects|Resolving deltas): +(\d+)%")
 
 
@@ -59,7 +61,7 @@ class Policy(msgspec.Struct, frozen=True):
     keep: float
     #: bytes one pack may have
     largest: int
-    #: bytes a first pack may have before only its newest commit is fetched
+    #: bytes a first pack may have before only its newest commit is fetched; 0: it is known to be larger
     huge: int
     seconds: float
 
@@ -73,20 +75,43 @@ async def bring(
 ) -> Failure | None:
     """Move the refs to what upstream has."""
     fetch = _Fetch(here, upstream, policy, _progress("clone" if first else "fetch", report))
-    flags = ["--unshallow"] if (here.folder / "shallow").exists() else []
-    if first and policy.huge < policy.largest:
+    head = upstream.announced.get("HEAD", "")
+    if head not in upstream.announced:
+        head = ""
+    if first and head and policy.huge < policy.largest:
+        return await _newest_first(fetch, here, policy, head)
+    flags: list[str] = []
+    if before := _boundary(here):
+        failure = await fetch.deepen(head) if head else None
+        after = _boundary(here)
+        if failure is not None or after not in (b"", before):
+            return failure
+        flags = ["--unshallow"] if after else []
+    failure = await fetch.once(flags, limit=policy.largest, gone=gone)
+    if failure is not None and failure.loss and failure.loss == policy.accepted:
+        return await fetch.once(flags, limit=policy.largest, gone=gone, force=True)
+    return failure
+
+
+async def _newest_first(fetch: "_Fetch", here: Locked, policy: Policy, head: str) -> Failure | None:
+    """All of it or, when that is huge, the newest commit of the default branch."""
+    if policy.huge:
         try:
-            failure = await fetch.once(flags, limit=policy.huge)
+            failure = await fetch.once((), limit=policy.huge)
         except TookTooLong as slow:
             failure = Failure("too_big", str(slow))
         if failure is None or failure.kind != "too_big":
             return failure
         await asyncio.to_thread(refs.sweep, here.folder)
-        return await fetch.once(["--depth=1"], limit=policy.largest, only=upstream.announced["HEAD"])
-    failure = await fetch.once(flags, limit=policy.largest, gone=gone)
-    if failure is not None and failure.loss and failure.loss == policy.accepted:
-        return await fetch.once(flags, limit=policy.largest, gone=gone, force=True)
-    return failure
+    return await fetch.once(["--depth=1"], limit=policy.largest, only=head)
+
+
+def _boundary(here: Locked) -> bytes:
+    """Where the history of a mirror ends that is not whole; empty: it is whole."""
+    try:
+        return (here.folder / "shallow").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 class _Fetch:
@@ -100,7 +125,7 @@ class _Fetch:
         self, flags: Sequence[str], *, limit: int, gone: Sequence[str] = (), only: str = "", force: bool = False
     ) -> Failure | None:
         force = force or self._policy.force_push != "ask"
-        refspecs = [f"+{only}:{only}"] if only else self._policy.wanted.refspecs(force=force)
+        refspecs = [f"{'+' if force else ''}{only}:{only}"] if only else self._policy.wanted.refspecs(force=force)
         args = ["-C", str(self._here.folder), *_FETCH, *flags, "--", self._upstream.url, *refspecs]
         done = await self._run(args, limit)
         if is_ref_conflict(done):
@@ -110,6 +135,14 @@ class _Fetch:
         if not done.code:
             return None
         return rewritten(done, self._upstream.announced, self._upstream.name) or await self._broken_off(done, limit)
+
+    async def deepen(self, head: str) -> Failure | None:
+        """One step: the default branch becomes twice as deep. What it brought stays, whatever happens in the next."""
+        counted = await self._here.git("rev-list", "--count", "--all")
+        step = min(max(int(counted.out or 0), _SHORTEST_STEP), _LONGEST_STEP)
+        failure = await self.once([f"--deepen={step}"], limit=self._policy.largest, only=head)
+        # an old server brings it all at once
+        return None if failure is not None and "does not support" in failure.message else failure
 
     async def _run(self, args: Sequence[str], limit: int) -> Result:
         env, seconds = self._upstream.env, self._policy.seconds

@@ -18,6 +18,7 @@ from skep.sources.lists.yaml import Problem
 
 MOST = 100_000
 _MOST_PAGES = 5_000
+_LARGEST_SIZE = 1 << 50
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 
 
@@ -39,7 +40,11 @@ _FORGES: dict[str, _Forge] = {
     ),
     "gitlab": _Forge(
         *("https://gitlab.com/api/v4", "/api/v4", ("/groups/{}/projects", "/users/{}/projects")),
-        *("include_subgroups=true&order_by=id&sort=asc&per_page=100", "PRIVATE-TOKEN:", "http_url_to_repo"),
+        *(
+            "include_subgroups=true&statistics=true&order_by=id&sort=asc&per_page=100",
+            "PRIVATE-TOKEN:",
+            "http_url_to_repo",
+        ),
     ),
     "gitee": _Forge(
         *("https://gitee.com/api/v5", "/api/v5", ("/orgs/{}/repos", "/users/{}/repos")),
@@ -84,10 +89,19 @@ class _Repository(msgspec.Struct):
     archived: bool = False
     private: bool = False
     visibility: str = "public"
+    #: kibibytes; GitLab tells it only to those who may see statistics
+    size: Any = 0
+    statistics: Any = None
 
     @property
     def seen(self) -> Visibility | None:
         return "private" if self.private or self.visibility != "public" else None
+
+    @property
+    def bytes(self) -> int:
+        counted = self.statistics.get("repository_size") if isinstance(self.statistics, dict) else None
+        known = counted if isinstance(counted, int) else self.size * 1024 if isinstance(self.size, int) else 0
+        return min(max(known, 0), _LARGEST_SIZE)
 
 
 def place_of(text: str) -> Place | None:
@@ -146,7 +160,7 @@ class Forges:
                     continue
                 try:
                     url = getattr(one, _FORGES[place.kind].url)
-                    entries[str(one.id)] = Entry(str(one.id), address(url), visibility=one.seen)
+                    entries[str(one.id)] = Entry(str(one.id), address(url), visibility=one.seen, size=one.bytes)
                 except SkepError as error:
                     problems.append(Problem(page, f"repository {one.id}: {error.message}"))
             if len(entries) > MOST:
