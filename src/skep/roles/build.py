@@ -193,7 +193,7 @@ async def open_rooms(
             lease,
         )
         desk = Desk(
-            db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests, credentials, interest
+            db, clock, fleet, topics, sources, lists, intake, spaces, statuses, reports, requests, credentials, interest
         )
         yield Rooms(me, core, desk, adoption, searcher, loops)
 

@@ -21,6 +21,18 @@ _SUMS = """
 """
 
 
+#: how long a first start waits for its lists
+FIRST_SECONDS = 300.0
+#: lists that nobody has read yet, where nothing but lists was ever mirrored
+_FIRST = """
+    SELECT list.source FROM list LEFT JOIN source ON source.id = list.source
+    WHERE list.state = 'new' AND list.added_at > :since AND COALESCE(source.failures, 0) = 0
+    AND NOT EXISTS (SELECT 1 FROM list AS other WHERE other.read_at IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM source AS other WHERE other.state = 'current'
+        AND NOT EXISTS (SELECT 1 FROM list AS its WHERE its.source = other.id))
+"""
+
+
 class Lists:
     def __init__(self, db: Database, clock: Clock, sources: Sources) -> None:
         self._db = db
@@ -63,6 +75,12 @@ class Lists:
 
         await self._db.write(work)
         return await self.show(caller, url)
+
+    async def first(self) -> set[str] | None:
+        """At a first start, the lists' own repositories: nothing else goes to a worker before they were read, for they
+        say whose it is and how it is set. None: no more."""
+        rows = await self._db.read(_FIRST, since=self._clock.now() - FIRST_SECONDS)
+        return {row["source"] for row in rows} if rows else None
 
     async def show(self, caller: Caller, ref: str) -> SourceList:
         """By id or URL."""
