@@ -15,6 +15,7 @@ from skep.sources.git.locked import Locked
 from skep.sources.git.losses import rewritten
 from skep.sources.git.process import Result, TookTooLong, environment, run
 from skep.sources.git.selection import Selection
+from skep.sources.git.through import Opened, reached
 
 _FETCH = (
     *("fetch", "--progress", "--atomic", "--no-tags", "--no-auto-maintenance", "--no-write-fetch-head"),
@@ -48,6 +49,8 @@ class Upstream(msgspec.Struct, frozen=True):
     url: str
     env: Mapping[str, str]
     announced: Mapping[str, str]
+    #: it is another machine's mirror, reached through this instead of by a URL
+    opened: Opened | None = None
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -64,6 +67,8 @@ class Policy(msgspec.Struct, frozen=True):
     #: bytes a first pack may have before only its newest commit is fetched; 0: it is known to be larger
     huge: int
     seconds: float
+    #: commits to begin with, where the connection is not expected to last; 0: all at once
+    step: int = 0
 
 
 def fetch_environment(protocols: str, config: Iterable[tuple[str, str]], extra: Mapping[str, str]) -> dict[str, str]:
@@ -75,6 +80,8 @@ async def bring(
 ) -> Failure | None:
     """Move the refs to what upstream has."""
     fetch = _Fetch(here, upstream, policy, _progress("clone" if first else "fetch", report))
+    if policy.step and (failure := await fetch.in_steps(policy.step)):
+        return failure
     head = upstream.announced.get("HEAD", "")
     if head not in upstream.announced:
         head = ""
@@ -126,12 +133,12 @@ class _Fetch:
     ) -> Failure | None:
         force = force or self._policy.force_push != "ask"
         refspecs = [f"{'+' if force else ''}{only}:{only}"] if only else self._policy.wanted.refspecs(force=force)
-        args = ["-C", str(self._here.folder), *_FETCH, *flags, "--", self._upstream.url, *refspecs]
-        done = await self._run(args, limit)
+        args = ["-C", str(self._here.folder), *_FETCH, *flags]
+        done = await self._run(args, refspecs, limit)
         if is_ref_conflict(done):
             await self._here.delete(gone)
             args.remove("--atomic")
-            done = await self._run(args, limit)
+            done = await self._run(args, refspecs, limit)
         if not done.code:
             return None
         return rewritten(done, self._upstream.announced, self._upstream.name) or await self._broken_off(done, limit)
@@ -144,9 +151,32 @@ class _Fetch:
         # an old server brings it all at once
         return None if failure is not None and "does not support" in failure.message else failure
 
-    async def _run(self, args: Sequence[str], limit: int) -> Result:
+    async def in_steps(self, step: int) -> Failure | None:
+        """The default branch, its newest commits first: what has arrived stays when a later step breaks off."""
+        head, shallow = self._upstream.announced.get("HEAD", ""), self._here.folder / "shallow"
+        flag = "--deepen" if shallow.exists() else "--depth"
+        if not head or (flag == "--depth" and head in await asyncio.to_thread(refs.read, self._here.folder)):
+            return None
+        ends, before = b"", b"?"
+        while ends != before:  # a holder's mirror may be shallow itself
+            failure = await self.once([f"{flag}={step}"], limit=self._policy.largest, only=head)
+            if failure is not None or not shallow.exists():
+                return failure
+            ends, before = shallow.read_bytes(), ends
+            flag, step = "--deepen", 2 * step
+        return None
+
+    async def _run(self, args: Sequence[str], refspecs: Sequence[str], limit: int) -> Result:
+        upstream = self._upstream
+        if upstream.opened is None:
+            return await self._git((*args, "--", upstream.url, *refspecs), limit)
+        async with reached(upstream.opened) as (url, descriptor):
+            return await self._git((*args, "--update-shallow", "--", url, *refspecs), limit, descriptor)
+
+    async def _git(self, args: Sequence[str], limit: int, *keep: int) -> Result:
         env, seconds = self._upstream.env, self._policy.seconds
-        return await run(args, env, seconds=seconds, file_limit=limit, hear=self._hear, keep=(self._here.lock,))
+        keep = (self._here.lock, *keep)
+        return await run(args, env, seconds=seconds, file_limit=limit, hear=self._hear, keep=keep)
 
     async def _broken_off(self, done: Result, limit: int) -> Failure:
         """A child that met its file limit dies without a word: the size of what it left tells."""
