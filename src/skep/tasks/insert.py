@@ -15,9 +15,9 @@ from skep.tasks.moves import WORK
 from skep.tasks.tables import bucket_of, class_of, line
 
 _TASK = (
-    "INSERT INTO task (id, context, name, kind, class, exclusive, bucket, state, attempt, failures, retries, "
+    "INSERT INTO task (id, context, name, kind, source, class, exclusive, bucket, state, attempt, failures, retries, "
     "backoff, worker, needs_left, dependents, not_before, deadline, abort_by, reason, moves, spec, created_at) "
-    "VALUES (:id, :context, :name, :kind, :class, :exclusive, :bucket, :state, 0, 0, :retries, :backoff, "
+    "VALUES (:id, :context, :name, :kind, :source, :class, :exclusive, :bucket, :state, 0, 0, :retries, :backoff, "
     ":worker, :needs_left, :dependents, :not_before, :deadline, :abort_by, :reason, :moves, :spec, :created_at)"
 )
 _CLASS = (
@@ -62,6 +62,7 @@ def rows_of(
                 "context": context,
                 "name": task.name,
                 "kind": task.kind,
+                "source": task.source,
                 "class": row["id"],
                 "exclusive": task.exclusive,
                 "bucket": bucket,
