@@ -9,7 +9,7 @@ import msgspec
 from skep.model.search import GENERATED, TEST, VENDORED, Reason
 
 #: how a match lies in its line or path; the higher the better
-NONE, SUBSTRING, PREFIX, WORD, DEFINITION = range(5)
+NONE, SUBSTRING, PREFIX, PART, WORD, DEFINITION = range(6)
 #: where in a path
 FOLDER, BASENAME, STEM = 1, 2, 3
 
@@ -17,6 +17,7 @@ _MATCH = {
     NONE: ("", 0.0),
     SUBSTRING: ("part of a word", 60.0),
     PREFIX: ("start of a word", 110.0),
+    PART: ("part of a definition", 180.0),
     WORD: ("whole word", 200.0),
     DEFINITION: ("definition", 400.0),
 }

@@ -11,7 +11,12 @@ Span = tuple[int, int]
 
 
 def excerpt(
-    number: int, line: bytes, spans: Sequence[Span], before: tuple[str, ...] = (), after: tuple[str, ...] = ()
+    number: int,
+    line: bytes,
+    spans: Sequence[Span],
+    before: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
+    symbol: str = "",
 ) -> Line:
     """`spans` are the matches of all terms on this line, as bytes of it; none when they lie beyond what is read."""
     column = min((start for start, _ in spans), default=0) + 1
@@ -23,7 +28,7 @@ def excerpt(
         if a < end and b > start and a < b
     ]
     text = shown.decode("utf-8", "replace")
-    return Line(number, column, text, tuple(r for r in ranges if r[0] < r[1]), before, after)
+    return Line(number, column, text, tuple(r for r in ranges if r[0] < r[1]), before, after, symbol)
 
 
 def plain(line: bytes) -> str:

@@ -12,20 +12,25 @@ from skep.model.search import Term
 
 #: a line's points are the kinds of the matches on it, and this for each term that matches there
 _TERM = 1000
+#: by where a line ends in the file: the definition on it, where its name starts and ends in the file, and its kind
+Symbols = dict[int, tuple[int, int, str]]
+#: of each term: how its matches lie, and what definitions they touch
+Kinds = dict[Term, tuple[list[int], list[int]]]
 
 
 class Light:
     """A file that matches, and which of its lines do."""
 
-    __slots__ = ("document", "facts", "points", "score", "shard")
+    __slots__ = ("document", "facts", "points", "score", "shard", "symbols")
 
-    def __init__(self, shard: Shard, document: int, points: dict[int, int], facts: Facts) -> None:
+    def __init__(self, shard: Shard, document: int) -> None:
         self.shard = shard
         self.document = document
         #: by where a line ends in the file
-        self.points = points
-        self.facts = facts
-        self.score = score(facts)
+        self.points: dict[int, int] = {}
+        self.symbols: Symbols = {}
+        self.facts = Facts(())
+        self.score = 0.0
 
     @property
     def order(self) -> tuple[float, int, bytes]:
@@ -50,12 +55,13 @@ class Sieve:
     def lights(self, reading: Reading, true: Iterable[int]) -> Iterator[Light]:
         kinds = {term: reading.kinds(term) for term in self._compiled.shown}
         for nth in true:
-            document = reading.documents[nth]
-            points, best = _points(reading, nth, kinds)
-            together = max(points.values(), default=0) // _TERM
-            path = self._path(document)
-            marks = int(self._shard.marks[document])
-            yield Light(self._shard, document, points, Facts(best, path, together, len(points), marks))
+            light = Light(self._shard, reading.documents[nth])
+            best = _fill(light, reading, nth, kinds)
+            together = max(light.points.values(), default=0) // _TERM
+            marks = int(self._shard.marks[light.document])
+            light.facts = Facts(best, self._path(light.document), together, len(light.points), marks)
+            light.score = score(light.facts)
+            yield light
 
     def _path(self, document: int) -> int:
         if self.likely is None or not self.likely[document]:
@@ -65,15 +71,18 @@ class Sieve:
         return max((path_place(path, *span) for span in spans), default=0)
 
 
-def _points(reading: Reading, nth: int, kinds: dict[Term, list[int]]) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Of the lines of the n-th document; and the best kind of each term."""
+def _fill(light: Light, reading: Reading, nth: int, kinds: Kinds) -> tuple[int, ...]:
+    """Note the matching lines of the n-th document; the best kind of each term."""
     start = int(reading.starts[nth])
-    points: dict[int, int] = {}
+    points = light.points
     best: list[int] = []
-    for term, kind in kinds.items():
+    for term, (kind, touched) in kinds.items():
         found = reading.found(term)
         low, high = found.cuts[nth], found.cuts[nth + 1]
         best.append(max(kind[low:high], default=0))
         for line, here in zip(found.matches.lines[low:high], kind[low:high], strict=True):
             points[line - start] = points.get(line - start, 0) + _TERM + here
-    return points, tuple(best)
+        for place in range(low, high):
+            if (definition := touched[place]) >= 0:
+                light.symbols[found.matches.lines[place] - start] = reading.definition(definition, start)
+    return tuple(best)

@@ -1,12 +1,15 @@
 """Documents read together. Each ends with a newline and nothing matches across lines: neighbours are one text."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from skep.engines.index.ranking import PREFIX, SUBSTRING, WORD
+from skep.engines.index.books import Books
+from skep.engines.index.ranking import DEFINITION, PART, PREFIX, SUBSTRING, WORD
 from skep.engines.index.trigram.compiled import Compiled
+from skep.engines.index.trigram.definitions import Definitions
 from skep.engines.index.trigram.masks import Masks
 from skep.engines.index.trigram.match import MOST_LINES, Matches, Watch
 from skep.engines.index.trigram.postings import Ids
@@ -29,10 +32,13 @@ class Found:
 
 
 class Reading:
-    def __init__(self, compiled: Compiled, masks: Masks, shard: Shard, documents: Ids, watch: Watch) -> None:
+    def __init__(
+        self, compiled: Compiled, masks: Masks, shard: Shard, books: Books, documents: Ids, watch: Watch
+    ) -> None:
         self._compiled = compiled
         self._masks = masks
         self._shard = shard
+        self._books = books
         self._watch = watch
         self.documents: list[int] = documents.tolist()
         #: where each begins in the shard's content
@@ -71,23 +77,46 @@ class Reading:
 
     def found(self, term: Term) -> Found:
         if term not in self._found:
-            matches = Matches([], [], [])
-            find = self._compiled.finders[term].find
-            for start, end in self._runs:
-                find(self._shard.content, start, end, self._watch, matches)
+            matches = self._symbols(term) if term.field == "symbol" else self._content(term)
             self.is_cut |= len(matches.lines) >= MOST_LINES
             self._found[term] = Found(matches, self.starts)
         return self._found[term]
 
-    def kinds(self, term: Term) -> list[int]:
-        """How each match lies among the words around it."""
+    def _content(self, term: Term) -> Matches:
+        matches = Matches([], [], [])
+        find = self._compiled.finders[term].find
+        for start, end in self._runs:
+            find(self._shard.content, start, end, self._watch, matches)
+        return matches
+
+    def _symbols(self, term: Term) -> Matches:
+        return self.definitions.find(self._compiled.finders[term], self._watch)
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        return Definitions(self._books, self._shard, np.array(self.documents))
+
+    def definition(self, nth: int, start: int) -> tuple[int, int, str]:
+        """Where its name starts and ends, counted from `start`, and its kind."""
+        found = self.definitions
+        return int(found.starts[nth]) - start, int(found.ends[nth]) - start, found.kind(nth)
+
+    def kinds(self, term: Term) -> tuple[list[int], list[int]]:
+        """How each match lies among the words around it; and the definition whose name it touches, -1 for none."""
         matches = self.found(term).matches
+        kinds = self._words(matches)
+        if not self._books.books or not matches.starts:
+            return kinds.tolist(), [-1] * len(matches.starts)
+        touched, covers = self.definitions.touched(matches)
+        kinds = np.where(covers, DEFINITION, np.where(touched >= 0, np.maximum(kinds, PART), kinds))
+        return kinds.tolist(), touched.tolist()
+
+    def _words(self, matches: Matches) -> Ids:
         text = np.frombuffer(self._shard.content, np.uint8)
         starts, ends = np.array(matches.starts, np.int64), np.array(matches.ends, np.int64)
         begins = ~(_IS_WORD[text[starts - 1]] & _IS_WORD[text[starts]])
         stops = ~(_IS_WORD[text[ends - 1]] & _IS_WORD[text[ends]])
-        kinds: list[int] = np.where(begins, np.where(stops, WORD, PREFIX), SUBSTRING).tolist()
-        return kinds
+        return np.where(begins, np.where(stops, WORD, PREFIX), SUBSTRING)
 
     def lines(self, nth: int) -> int:
         """How many lines of the n-th document the shown terms match."""

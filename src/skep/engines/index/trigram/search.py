@@ -45,6 +45,12 @@ class _Field:
         ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
         self.ids: Ids = ids[allowed[shard.sources[ids]]]
         self.sieve = Sieve(compiled, self.masks, shard)
+        self._books = snapshot.books
+        self._compiled, self._watch = compiled, watch
+
+    def read(self, documents: Ids) -> Reading:
+        self._watch()
+        return Reading(self._compiled, self.masks, self.shard, self._books, documents, self._watch)
 
     def turn(self, turn: int) -> Ids:
         likely = self.sieve.likely
@@ -150,8 +156,7 @@ class Search:
             if is_enough and self._lines >= self._limits.count:
                 self._is_whole = False
                 return
-            self._watch()
-            reading = Reading(self._compiled, field.masks, field.shard, documents, self._watch)
+            reading = field.read(documents)
             self._bytes += size
             true = sorted(reading.true(self._compiled.query))
             self._files += len(true)

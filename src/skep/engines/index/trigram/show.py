@@ -7,7 +7,7 @@ import numpy as np
 from skep.engines.index.ranking import reasons
 from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.excerpt import Span, excerpt, plain
-from skep.engines.index.trigram.light import Light
+from skep.engines.index.trigram.light import Light, Symbols
 from skep.model.search import FileHit, Limits, Line
 
 
@@ -15,6 +15,7 @@ class Show:
     def __init__(self, compiled: Compiled, limits: Limits) -> None:
         self._compiled = compiled
         self._limits = limits
+        self._texts = [term for term in compiled.shown if term.field != "symbol"]
 
     def hit(self, light: Light, most: int) -> FileHit:
         shard, document = light.shard, light.document
@@ -24,7 +25,7 @@ class Show:
             int(shard.sources[document]),
             path.decode("utf-8", "backslashreplace"),
             shard.blob(document),
-            tuple(self._lines(shard.text(document), ends)) if ends else (),
+            tuple(self._lines(shard.text(document), ends, light.symbols)) if ends else (),
             len(ends) < len(light.points),
             shard.language(document),
             int(shard.marks[document]),
@@ -38,16 +39,19 @@ class Show:
         found = [span for term in self._compiled.named for span in self._compiled.finders[term].spans(path)]
         return excerpt(0, path, found).ranges if found else ()
 
-    def _lines(self, text: bytes, ends: list[int]) -> Iterator[Line]:
+    def _lines(self, text: bytes, ends: list[int], symbols: Symbols) -> Iterator[Line]:
         number, counted = 1, 0
         for end in ends:
             start = text.rfind(b"\n", 0, end) + 1
             number += _newlines(text, counted, start)
             counted = start
             line = text[start:end]
-            spans = [span for term in self._compiled.shown for span in self._compiled.finders[term].spans(line)]
+            spans = [span for term in self._texts for span in self._compiled.finders[term].spans(line)]
+            named, stop, kind = symbols.get(end, (0, 0, ""))
+            if kind and len(self._texts) < len(self._compiled.shown):
+                spans.append((named - start, stop - start))
             around = self._limits.context
-            yield excerpt(number, line, spans, _before(text, start, around), _after(text, end, around))
+            yield excerpt(number, line, spans, _before(text, start, around), _after(text, end, around), kind)
 
 
 def _before(text: bytes, start: int, count: int) -> tuple[str, ...]:
