@@ -16,6 +16,7 @@ from skep.errors import Conflict, NotAllowed, NotFound
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyWanted
 from skep.model.member import Offer
+from skep.model.search import Limits
 from skep.sources.git.kind import GitKind
 from skep.testing.forge import Forge
 from skep.worker.service import Worker
@@ -66,7 +67,7 @@ async def machines(engine: Engine, folder: Path, count: int) -> AsyncIterator[li
         yield made
 
 
-async def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+async def until(what: Callable[[], Any], seconds: float = 170.0) -> Any:
     async with asyncio.timeout(seconds):
         while not (found := await what()):
             await asyncio.sleep(0.05)
@@ -106,6 +107,10 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         assert {epoch for id, epoch in epochs.items() if id in two.mirrors} == {2}
         assert {epoch for id, epoch in epochs.items() if id in one.mirrors} == {1}
 
+        clones = Counter(request.path for request in forge.requests if request.clone)
+        assert set(clones.values()) == {1}  # copies came from the first worker
+        await until(lambda: gathered(engine, 24))
+
         (second,) = [id for id in await holders(engine) if id != await member_of(engine, one)]
         await engine.core.workers._fleet.drain(str(second))
         await until(lambda: at_rest(engine, [one]))
@@ -115,6 +120,17 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         # one clone, one later commit: each told once, whoever told it
         changes = await engine.db.read("SELECT entry, new FROM change WHERE entry = 'refs/heads/main'")
         assert len(changes) == 2 * len(repos)
+
+
+async def gathered(engine: Engine, count: int) -> bool:
+    """Every source can be searched and read at the coordinator, which mirrors none itself."""
+    hits = (await engine.core.search.search(SYSTEM, "file:a.txt", Limits(lines=1000))).hits
+    waiting = await engine.db.read("SELECT source FROM gather")
+    if len(hits) < count or waiting:
+        return False
+    for hit in hits:
+        assert (await engine.core.gather.file(SYSTEM, hit.source, "a.txt")).text
+    return len(hits) == count
 
 
 async def told(engine: Engine, commits: list[str]) -> bool:

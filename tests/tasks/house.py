@@ -126,6 +126,7 @@ async def coordinator(data: Path, database: str, clock: Clock | None = None, **s
     clock = clock or SystemClock()
     async with open_rooms(chosen, clock, TOKEN) as rooms:
         server = LinkServer(rooms.desk, beat_every=chosen.beat_every)
+        rooms.tunnels.attach(server)
         link = await server.start(f"unix:{data}/link.sock")
         loops = [asyncio.create_task(loop()) for loop in rooms.loops]
 

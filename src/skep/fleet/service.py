@@ -260,6 +260,10 @@ class Fleet:
 
         await self._db.write(work)
 
+    async def holder(self, source: str) -> str | None:
+        rows = await self._db.read("SELECT member FROM holding WHERE source = :source", source=source)
+        return rows[0]["member"] if rows else None
+
     async def ask(self, tx: Tx, kind: orders.OrderKind, source: str) -> None:
         """Order something of whoever holds the source; without a holder the hold itself will do it."""
         await self.ask_many(tx, kind, [source])

@@ -1,6 +1,7 @@
-"""Mirrors as pages and `git clone` see them. On one machine they are read in place: there is no second copy."""
+"""Mirrors as pages and `git clone` see them: in place on one machine, else as they were gathered."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,6 @@ from skep.model.answers import FileView, Tree, TreeItem, Waited
 from skep.model.caller import Caller
 from skep.model.source import Source
 from skep.sources.git import browse
-from skep.sources.git.mirror import folder_of
 from skep.sources.git.pktline import to_bytes
 from skep.sources.git.read import Entry
 from skep.sources.service import Sources
@@ -40,11 +40,14 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Gather:
-    def __init__(self, sources: Sources, data: Path, interest: Interest, manifests: Manifests) -> None:
+    def __init__(
+        self, sources: Sources, mirror: Callable[[str], Path], interest: Interest, manifests: Manifests
+    ) -> None:
         self.manifests = manifests
         self._sources = sources
         self._interest = interest
-        self._data = data
+        #: where a source's mirror is, or will be
+        self._where = mirror
 
     async def tree(self, caller: Caller, ref: str, path: str = "", rev: str = "") -> Tree:
         source, folder, commit = await self._at(caller, ref, rev)
@@ -125,7 +128,7 @@ class Gather:
         return source, folder, commit
 
     def _mirror(self, source: Source) -> Path:
-        folder = folder_of(self._data, source.id)
+        folder = self._where(source.id)
         if not folder.exists():
             raise NotFound(f"{source.name} has not been mirrored yet", hint="its page says how far it is")
         return folder

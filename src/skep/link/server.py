@@ -95,12 +95,15 @@ class LinkServer:
         self.meeting = Meeting()
         self._sessions: dict[str, Session] = {}
         self._server: Any = None
+        #: where this server can be dialled, and with what, by this process itself
+        self.target = ""
+        self.own: Any = None
 
     async def start(self, target: str, credentials: Any = None) -> str:
         """Listen on `unix:PATH` or `HOST:PORT` (port 0: any); returns the target to dial."""
         methods = {METHOD: self._attach, carry.METHOD: self.meeting.carry}
-        self._server, dialled = await listen(methods, target, credentials)
-        return dialled
+        self._server, self.target = await listen(methods, target, credentials)
+        return self.target
 
     async def push(self, member: str, message: Down) -> None:
         """To a member that is attached here, now or never."""

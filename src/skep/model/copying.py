@@ -6,11 +6,13 @@ from skep.model.source import Held
 
 
 class CopyWanted(msgspec.Struct, frozen=True, tag=True):
-    """A worker was given a task to copy a source, and asks from where."""
+    """A worker was given a task to copy a source, or holds it without having it; it asks from where."""
 
     source: str
-    task: str
-    attempt: int
+    task: str = ""
+    attempt: int = 0
+    #: False: only what the source is
+    open: bool = True
 
 
 class CopyFrom(msgspec.Struct, frozen=True, tag=True):

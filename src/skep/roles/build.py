@@ -22,11 +22,13 @@ from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
 from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
+from skep.link.tunnels import Tunnels
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
+from skep.roles.gathering import Gathering
 from skep.roles.moving import Moving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
@@ -79,6 +81,7 @@ class Rooms(msgspec.Struct, frozen=True):
     desk: Desk
     adoption: Adoption
     searcher: Searcher
+    tunnels: Tunnels
     #: what runs for as long as the process does
     loops: list[Loop]
 
@@ -107,10 +110,9 @@ async def open_rooms(
         )
         fleet = _fleet(settings, db, clock, worker_token)
         topics = Topics(db, log, clock, settings.message_limit)
-        addresses = GitAddresses(settings)
+        addresses, interest = GitAddresses(settings), Interest()
         by_label = {label.name: label for label in settings.label}
         sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
-        interest = Interest()
         credentials = Credentials(db, clock, data, sources, file_credentials)
         search = Search(db, clock, searcher, interest)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
@@ -123,7 +125,8 @@ async def open_rooms(
         journal = Journal(db, clock, settings.log_lines)
         for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
             await room.start()
-        gather = Gather(sources, data, interest, Manifests(db, clock))
+        gathering = await _gathering(stack, db, clock, topics, settings)
+        gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
         lists = Lists(db, clock, sources)
         await lists.start()
         http = _http(settings)
@@ -162,6 +165,8 @@ async def open_rooms(
             topics.follow,
             search.follow,
             adoption.follow,
+            gathering.follow,
+            gathering.bring,
             partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http, credentials).follow,
             partial(sweep_for_ever, topics),
@@ -190,12 +195,13 @@ async def open_rooms(
             Calls(db, spaces, contexts),
             journal,
             moves,
+            gathering,
             lease,
         )
         desk = Desk(
             db, clock, fleet, topics, sources, lists, intake, spaces, statuses, reports, requests, credentials, interest
         )
-        yield Rooms(me, core, desk, adoption, searcher, loops)
+        yield Rooms(me, core, desk, adoption, searcher, gathering.tunnels, loops)
 
 
 async def _alive(fleet: Fleet) -> set[str]:
@@ -216,6 +222,16 @@ def _fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
 
 def _http(settings: Settings) -> Http:
     return Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, validators=True)
+
+
+async def _gathering(
+    stack: AsyncExitStack, db: Database, clock: Clock, topics: Topics, settings: Settings
+) -> Gathering:
+    tunnels = Tunnels()
+    stack.push_async_callback(tunnels.close)
+    gathering = Gathering(db, clock, topics, settings, tunnels)
+    await gathering.start()
+    return gathering
 
 
 def _follower(

@@ -1,10 +1,12 @@
 """What members ask over the link, and which room answers."""
 
+from functools import partial
+
 from skep.clock import Clock
-from skep.errors import NotAllowed, NotFound
+from skep.errors import NotAllowed, NotFound, Unavailable
 from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
-from skep.link.messages import AnswerBody, AskBody
+from skep.link.messages import AnswerBody, AskBody, GitOf
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
@@ -12,7 +14,9 @@ from skep.model.search import Adopt, Adopted, Verified, Verify, Where
 from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
+from skep.roles.gathering import Gathering
 from skep.search.adoption import Adoption
+from skep.sources.git.through import give
 from skep.sources.service import Sources
 from skep.spaces import asked
 from skep.spaces.journal import Journal
@@ -39,6 +43,7 @@ class Requests:
         calls: Calls,
         journal: Journal,
         moves: Moves,
+        gathering: Gathering,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -52,6 +57,8 @@ class Requests:
         self._calls = calls
         self._journal = journal
         self._moves = moves
+        self._gathering = gathering
+        self._tunnels = gathering.tunnels
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -66,7 +73,8 @@ class Requests:
             case Verify(source, tips, digest):
                 return Verified(await self._adoption.is_so(await self._held(source), tips, digest))
             case Adopt(fence, delta):
-                done = await self._adoption.adopt(fence, delta, self._clock.now())
+                here = await self._gathering.delta(member, delta)
+                done = await self._adoption.adopt(fence, here, self._clock.now())
                 self._fleet.settled(fence.source)
                 return Adopted(done)
             case CopyWanted() | Copied():
@@ -75,15 +83,27 @@ class Requests:
                 return await self._task(member, boot, body)
 
     async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
-        """Only who was given the task may ask, or anybody could take any source."""
-        if not await self._calls.is_doing(member, body.task, body.attempt, "replicate", ("source", body.source)):
+        """Only who was given the task may ask, or who holds the source; or anybody could take any source."""
+        holder = await self._fleet.holder(body.source)
+        asked = await self._calls.is_doing(member, body.task, body.attempt, "replicate", ("source", body.source))
+        if not asked and not (isinstance(body, CopyWanted) and holder == member):
             raise NotAllowed(f"{member} was not asked to copy {body.source}")
         held = await self._held(body.source)
         if isinstance(body, CopyWanted):
-            return CopyFrom(held)
+            return CopyFrom(held, ticket=await self._ticket(member, holder, held) if body.open else "")
         if held.epoch != body.epoch:
             return Kept(False)
         return Kept(await self._moves.copied(body.source, member, body.epoch))
+
+    async def _ticket(self, member: str, holder: str | None, held: Held) -> str:
+        """Of a tunnel to whoever has it: its holder, or we ourselves. Empty: nobody who can be reached."""
+        if holder and holder != member:
+            try:
+                return await self._tunnels.between(holder, member, GitOf(held.source))
+            except Unavailable:
+                pass  # it is away; perhaps we have a copy
+        mirror = self._gathering.mirror(held.source)
+        return self._tunnels.from_here(member, partial(give, mirror)) if mirror.exists() else ""
 
     async def _held(self, source: str) -> Held:
         held = await self._sources.held(source)

@@ -96,6 +96,7 @@ async def _up(
     async with opened(token) as rooms, contextlib.AsyncExitStack() as stack:
         address = _link_address(Path(settings.data), stack)
         link = LinkServer(rooms.desk, beat_every=settings.beat_every)
+        rooms.tunnels.attach(link)
         await link.start(address)
         stack.push_async_callback(link.stop)
         closing = asyncio.Event()

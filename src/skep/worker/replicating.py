@@ -1,14 +1,24 @@
 """The kind of task that copies a source to this worker: from whoever has it, from the upstream as a last resort."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from skep.clock import Clock
+from skep.config import Settings
+from skep.errors import NotFound, SkepError
+from skep.link.carry import dial
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.copying import Copied, CopyFrom, CopyWanted, Kept
 from skep.model.source import Failure, Held
 from skep.model.task import Run
 from skep.sources.base import Kind, Moved
+from skep.sources.git.copying import Bounds, fetch_through
+from skep.sources.git.mirror import folder_of
+from skep.streams import Stream
 from skep.worker.doer import TaskFailed
 from skep.worker.poller import Poller
 
@@ -19,22 +29,36 @@ KIND = "replicate"
 
 class Replicating:
     def __init__(
-        self, poller: Poller, kinds: Mapping[str, Kind], ask: Callable[[AskBody], Awaitable[AnswerBody]]
+        self,
+        settings: Settings,
+        member: str,
+        poller: Poller,
+        kinds: Mapping[str, Kind],
+        ask: Callable[[AskBody], Awaitable[AnswerBody]],
+        link: str,
+        clock: Clock,
+        credentials: Any = None,
     ) -> None:
+        self._data = Path(settings.data)
+        self._bounds = Bounds(settings.fetch_timeout, settings.max_repository)
+        self._member = member
         self._poller = poller
         self._kinds = kinds
         self._ask = ask
+        self._link = link
+        self._clock = clock
+        self._credentials = credentials
 
     async def replicate(self, run: Run) -> dict[str, Any]:
         """Ends when this worker holds the source, or knows that it should not."""
         source = str(run.spec.arguments.get("source", ""))
         if await self._poller.find(source) is not None:
             return {"source": source, "from": "here"}
-        found = await self._ask(CopyWanted(source, run.task, run.attempt))
+        found = await self._ask(CopyWanted(source, run.task, run.attempt, open=False))
         if not isinstance(found, CopyFrom):
             raise TaskFailed(f"{source} is no longer wanted here")
         held = found.held
-        where = await self._copy(held)
+        where = "holder" if await self._through(held, run) else await self._anew(held)
         answer = await self._ask(Copied(source, held.epoch, run.task, run.attempt))
         if not isinstance(answer, Kept) or not answer.done:
             if await self._poller.find(source) is None:
@@ -42,13 +66,38 @@ class Replicating:
             raise TaskFailed(f"{source} is no longer wanted here")
         return {"source": source, "from": where}
 
-    async def _copy(self, held: Held) -> str:
+    async def copy(self, held: Held) -> bool:
+        """Of a source that is held and not here: it was somebody else's, and somebody may have a copy."""
+        return await self._through(held, None)
+
+    async def _through(self, held: Held, run: Run | None) -> bool:
+        """False: nobody who has it can be reached."""
+        folder = folder_of(self._data, held.source)
+        opened = partial(self._opened, held.source, run)
+        try:
+            now = self._clock.now()
+            found = await fetch_through(folder, held.url, opened, self._bounds, lambda progress: None, now)
+        except SkepError as error:
+            log.info("no copy of %s through a tunnel: %s", held.source, error.message)
+            return False
+        if isinstance(found, Failure):
+            log.info("no copy of %s through a tunnel: %s", held.source, found.message)
+        return not isinstance(found, Failure)
+
+    @asynccontextmanager
+    async def _opened(self, source: str, run: Run | None) -> AsyncIterator[Stream]:
+        """Each git process needs a tunnel of its own, and each tunnel a ticket."""
+        wanted = CopyWanted(source, run.task, run.attempt) if run else CopyWanted(source)
+        found = await self._ask(wanted)
+        if not isinstance(found, CopyFrom) or not found.ticket:
+            raise NotFound(f"nobody has a copy of {source}")
+        async with dial(found.address or self._link, found.ticket, self._member, self._credentials) as stream:
+            yield stream
+
+    async def _anew(self, held: Held) -> str:
         kind = self._kinds[held.kind]
         found = await kind.look(held)
-        if isinstance(found, Moved):
-            brought = await kind.fetch(held, found, lambda progress: None)
-            if isinstance(brought, Failure):
-                raise TaskFailed(brought.message)
-        elif isinstance(found, Failure):
-            raise TaskFailed(found.message)
+        brought = await kind.fetch(held, found, lambda progress: None) if isinstance(found, Moved) else found
+        if isinstance(brought, Failure):
+            raise TaskFailed(brought.message)
         return "upstream"

@@ -80,7 +80,9 @@ class Worker:
         own: dict[str, Doing] = {"noop": _noop}
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
-            replicating = Replicating(post.poller, self._kinds, link.ask)
+            replicating = Replicating(
+                self._settings, store.member, post.poller, self._kinds, link.ask, self._link, self._clock
+            )
             own |= {**indexing.kinds, "fsck": checking.fsck, KIND: replicating.replicate}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)

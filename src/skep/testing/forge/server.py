@@ -22,6 +22,8 @@ class Request(NamedTuple):
     method: str
     path: str
     headers: Mapping[str, str]
+    #: everything was asked for, by one who had nothing
+    clone: bool = False
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -160,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, body: bytes) -> None:
         forge = self.server.forge
-        forge.requests.append(Request(self.command, self.path, dict(self.headers)))
+        forge.requests.append(Request(self.command, self.path, dict(self.headers), _is_clone(body)))
         fault = forge.take_fault(unquote(urlsplit(self.path).path))
         time.sleep(fault.delay)
         if fault.auth and self.headers.get("Authorization") != _basic(fault.auth):
@@ -244,6 +246,11 @@ def make_certificate(pem: Path) -> None:
     command = ["openssl", "req", *kind, *names, "-keyout", str(key), "-out", str(pem)]
     subprocess.run(command, check=True, capture_output=True)
     pem.write_bytes(pem.read_bytes() + key.read_bytes())
+
+
+def _is_clone(body: bytes) -> bool:
+    """A fetch by one who has nothing yet."""
+    return b"command=fetch" in body and b"want " in body and b"have " not in body
 
 
 def _basic(pair: str) -> str:
