@@ -121,6 +121,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names,
         _about("patterns of paths no index holds, as in a .gitignore; `.skepignore` in a repository adds to them"),
     ] = ()
+    index_analyse: Annotated[bool, _about("definitions, functions, languages and licences are found out")] = True
     index_generated: Annotated[bool, _about("generated files are found by their content too, not only by name")] = True
     reindex_every: Annotated[Seconds, _positive("each index is compared with its mirror and repaired so often")] = (
         86_400.0

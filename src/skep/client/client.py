@@ -25,6 +25,7 @@ from skep.model.answers import (
     LogAnswer,
     NewToken,
     Page,
+    ReportAnswer,
     SearchAnswer,
     Status,
     TokenInfo,
@@ -172,6 +173,10 @@ class Sources:
 
     def file(self, ref: str, path: str, rev: str = "") -> FileView:
         return self._transport.call("GET", self._of(ref) + "/file", FileView, query={"path": path, "rev": rev})
+
+    def report(self, ref: str, commit: str = "") -> ReportAnswer:
+        """What analysis found out about it: the newest, or that of a commit."""
+        return self._transport.call("GET", self._of(ref) + "/report", ReportAnswer, query={"commit": commit})
 
     def _of(self, ref: str) -> str:
         return _path(ref if ref.startswith("src_") else self.show(ref).id)

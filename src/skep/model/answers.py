@@ -8,6 +8,7 @@ import msgspec
 from skep.model.caller import Scope
 from skep.model.log import LogLine
 from skep.model.member import Offer
+from skep.model.report import Report, ReportPoint
 from skep.model.search import Line
 from skep.model.source import Source
 from skep.model.space import Taken, Tuple
@@ -122,6 +123,16 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     #: there may be more: the line limit or the deadline ended the search
     partial: bool
     seconds: float
+
+
+class ReportAnswer(msgspec.Struct, frozen=True):
+    source: str
+    name: str
+    #: when it was made
+    at: float
+    report: Report
+    #: of earlier commits and this one, the oldest first
+    history: list[ReportPoint]
 
 
 class TreeItem(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from skep.roles.desk import Desk
 from skep.roles.moving import Moving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
+from skep.search.reports import SourceReports
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
@@ -112,7 +113,7 @@ async def open_rooms(
         sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
         interest = Interest()
         credentials = Credentials(db, clock, data, sources, file_credentials)
-        search = Search(db, clock, searcher, interest)
+        search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
@@ -121,7 +122,20 @@ async def open_rooms(
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         journal = Journal(db, clock, settings.log_lines)
-        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
+        for room in (
+            access,
+            fleet,
+            topics,
+            sources,
+            about,
+            credentials,
+            searcher,
+            search,
+            spaces,
+            contexts,
+            owners,
+            journal,
+        ):
             await room.start()
         gather = Gather(sources, data, interest, Manifests(db, clock))
         lists = Lists(db, clock, sources)
@@ -145,6 +159,7 @@ async def open_rooms(
             Groups(topics, settings.member_seconds),
             Queue(topics),
             search,
+            about,
             gather,
             spaces,
             contexts,
@@ -190,6 +205,7 @@ async def open_rooms(
             Calls(db, spaces, contexts),
             journal,
             moves,
+            about,
             lease,
         )
         desk = Desk(

@@ -14,7 +14,7 @@ from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher
 from skep.globs import compile_globs
-from skep.model.search import WAYS, Delta, Fence, Stands, Tip, Way
+from skep.model.search import WAYS, BookInfo, Delta, Fence, Stands, Tip, Way
 from skep.model.source import Held
 from skep.model.space import Typed
 from skep.sources.intake import Intake
@@ -114,6 +114,12 @@ class Adoption:
         found = await self._searcher.digest(held.number)
         standing = self._searcher.standing(held.number)
         return standing is None or standing.tips != tips or found == digest
+
+    async def annotate(self, book: BookInfo | None, known: Sequence[str]) -> bool:
+        """Takes in the book, if there is one. False: it was lost, or these blobs are in no book."""
+        if book is not None and not await self._searcher.annotate(book):
+            return False
+        return not known or self._searcher.annotated(known)
 
     async def adopt(self, fence: Fence, delta: Delta | None, now: float) -> bool:
         """False: the delta is stale or lost."""

@@ -67,6 +67,7 @@ def _fill_root(parser: Command) -> None:
     )
     commands.add_parser("list", help="follow lists of sources", fill=_fill_lists)
     commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
+    commands.add_parser("report", help="what is in a source", fill=_fill_report, run="report:report")
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
@@ -218,6 +219,12 @@ def _fill_search(parser: Command) -> None:
     parser.add_argument("query", metavar="QUERY", nargs="+", type=query_word, help="words are joined by blanks")
     parser.add_argument("--lines", metavar="N", type=int, default=50, help="matching lines at most (50)")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal")
+    json_option(parser)
+
+
+def _fill_report(parser: Command) -> None:
+    _ref(parser)
+    parser.add_argument("--commit", metavar="ID", default="", help="of this commit instead of the newest")
     json_option(parser)
 
 

@@ -9,6 +9,7 @@ from skep.doors.pages import (
     lists,
     log,
     login,
+    reports,
     rules,
     search,
     sources,
@@ -22,6 +23,7 @@ from skep.doors.pages import (
 HANDLERS = [
     *search.HANDLERS,
     *sources.HANDLERS,
+    *reports.HANDLERS,
     *lists.HANDLERS,
     *files.HANDLERS,
     *login.HANDLERS,

@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.engines.index.books import BookInfo
-from skep.model.search import Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
+from skep.model.search import BookInfo, Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
 Visible = NDArray[np.bool_]

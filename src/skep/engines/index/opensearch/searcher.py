@@ -29,7 +29,7 @@ from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.folders import open_shard
 from skep.engines.index.trigram.shard import Shard
 from skep.errors import Damaged, SkepError
-from skep.model.search import Damage, Delta, Document, Fence, Limits, Query, ShardInfo
+from skep.model.search import BookInfo, Damage, Delta, Document, Fence, Limits, Query, ShardInfo
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,13 @@ class OpenSearchSearcher:
         for lines in batches(_placed(generation, number, shards)):
             self._node.bulk(self._node.prefix, lines)
         self._node.call("POST", f"{self._node.prefix}/_refresh")
+
+    async def annotate(self, info: BookInfo) -> bool:
+        """Books are not kept here: `sym:` finds nothing, and what is defined ranks like what is used."""
+        return True
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return True
 
     async def drop(self, source: str, number: int) -> None:
         async with self._change():

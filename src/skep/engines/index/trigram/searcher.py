@@ -15,7 +15,7 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Size, Standing, Visible
-from skep.engines.index.books import BookInfo, keys_of
+from skep.engines.index.books import keys_of
 from skep.engines.index.library import Library
 from skep.engines.index.library import merge as merge_books
 from skep.engines.index.library import pick as pick_books
@@ -28,7 +28,7 @@ from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
 from skep.engines.index.trigram.tables import Swap, Tables
 from skep.engines.index.trigram.tombs import Gone, bury
 from skep.errors import Damaged
-from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo, digest
+from skep.model.search import BookInfo, Damage, Delta, Fence, Limits, Query, ShardInfo, digest
 
 log = logging.getLogger(__name__)
 
