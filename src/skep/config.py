@@ -108,9 +108,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names, _about("lists of sources to follow: URLs of git repositories, github:ORG, gitlab:GROUP, …")
     ] = ()
     list_every: Annotated[Seconds, _positive("time between two looks at an organisation of a forge")] = 3_600.0
-    list_tokens: Annotated[
-        Names, _about("where tokens for APIs of forges are, such as api.github.com=env:GITHUB_TOKEN or HOST=file:PATH")
-    ] = ()
+    manifest_every: Annotated[Seconds, _positive("time between two looks at a manifest")] = 60.0
 
     manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0

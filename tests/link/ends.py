@@ -16,6 +16,7 @@ from skep.link.messages import (
     Failed,
     FetchNow,
     Hello,
+    Open,
     Order,
     Outcome,
     Refused,
@@ -141,6 +142,7 @@ class MemoryOutpost:
         self.outbox: dict[int, Outcome] = {}
         self.refused: list[Refused] = []
         self.keys: list[tuple[Key, ...]] = []
+        self.opened: list[Open] = []
         self.wanted: list[str] = []
         self.done: list[Order] = []
         self.changed = asyncio.Condition()
@@ -153,6 +155,9 @@ class MemoryOutpost:
 
     def unlock(self, keys: Sequence[Key]) -> None:
         self.keys.append(tuple(keys))
+
+    def open(self, asked: Open) -> None:
+        self.opened.append(asked)
 
     def interest(self, sources: Sequence[str]) -> None:
         self.wanted += sources

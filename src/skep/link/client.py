@@ -10,6 +10,7 @@ import grpc
 from skep.clock import Clock
 from skep.errors import Conflict, SkepError, Unavailable
 from skep.link.asking import Asking
+from skep.link.carry import channel_to
 from skep.link.frames import Joiner
 from skep.link.messages import (
     PROTOCOL,
@@ -24,6 +25,7 @@ from skep.link.messages import (
     Hello,
     Interest,
     Keys,
+    Open,
     Order,
     Outcome,
     Refused,
@@ -37,13 +39,6 @@ from skep.model.task import Run, TaskHold
 log = logging.getLogger(__name__)
 
 METHOD = "/skep.Link/Attach"
-_OPTIONS = [
-    ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-]
 _WELCOME_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 #: outcomes sent and not yet acknowledged
@@ -75,6 +70,10 @@ class Outpost(Protocol):
 
     def unlock(self, keys: Sequence[Key]) -> None:
         """The credentials to use from now on; not to be stored."""
+        ...
+
+    def open(self, asked: Open) -> None:
+        """Give what is asked for into a tunnel, or say there why not; returns at once."""
         ...
 
     def interest(self, sources: Sequence[str]) -> None:
@@ -138,11 +137,7 @@ class LinkClient:
             await asyncio.sleep(pause)
 
     async def _stream(self) -> None:
-        if self._credentials is None:
-            channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
-        else:
-            channel = grpc.aio.secure_channel(self._target, self._credentials, options=_OPTIONS)
-        async with channel:
+        async with channel_to(self._target, self._credentials) as channel:
             call = channel.stream_stream(METHOD)()
             try:
                 wire = Wire(call, Joiner(DownFrame))
@@ -232,6 +227,8 @@ class _Attached:
                 self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
+            case Open():
+                self._outpost.open(message)
 
     async def _obey(self) -> None:
         while True:

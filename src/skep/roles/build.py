@@ -20,6 +20,7 @@ from skep.engines.open import find
 from skep.fleet.interest import Interest
 from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
+from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
@@ -40,10 +41,9 @@ from skep.sources.git.mirror import folder_of
 from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.lists.apply import Apply
+from skep.sources.lists.asking import Asking
 from skep.sources.lists.follow import Follower
-from skep.sources.lists.forges import Forges
 from skep.sources.lists.service import Lists
-from skep.sources.lists.tokens import tokens
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -123,10 +123,10 @@ async def open_rooms(
         journal = Journal(db, clock, settings.log_lines)
         for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
             await room.start()
-        gather = Gather(sources, data, interest)
+        gather = Gather(sources, data, interest, Manifests(db, clock))
         lists = Lists(db, clock, sources)
         await lists.start()
-        http = Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, etags=True)
+        http = _http(settings)
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
@@ -163,7 +163,7 @@ async def open_rooms(
             search.follow,
             adoption.follow,
             partial(adoption.verify, settings.reindex_every, clock),
-            _follower(settings, db, clock, topics, sources, fleet, http).follow,
+            _follower(settings, db, clock, topics, sources, fleet, http, credentials).follow,
             partial(sweep_for_ever, topics),
         ]
         loops += [
@@ -193,7 +193,7 @@ async def open_rooms(
             lease,
         )
         desk = Desk(
-            db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests, credentials, interest
+            db, clock, fleet, topics, sources, lists, intake, spaces, statuses, reports, requests, credentials, interest
         )
         yield Rooms(me, core, desk, adoption, searcher, loops)
 
@@ -214,9 +214,21 @@ def _fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
     )
 
 
+def _http(settings: Settings) -> Http:
+    return Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, validators=True)
+
+
 def _follower(
-    settings: Settings, db: Database, clock: Clock, topics: Topics, sources: Sources, fleet: Fleet, http: Http
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    topics: Topics,
+    sources: Sources,
+    fleet: Fleet,
+    http: Http,
+    credentials: Credentials,
 ) -> Follower:
-    forges = Forges(http, HostGuard(settings, clock, local=False), tokens(settings.list_tokens))
+    asking = Asking(http, HostGuard(settings, clock, local=False), clock, credentials.apis)
     folder = partial(folder_of, Path(settings.data))
-    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, forges, settings.list_every)
+    every = settings.list_every, settings.manifest_every
+    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, asking, *every)

@@ -109,8 +109,8 @@ async def _up(
                 group.create_task(keep_worker(Start(settings, address, token))),
             ]
             await rooms.adoption.sweep()
-            await _add(rooms.core.sources.add, add)
             await _add(rooms.core.lists.add, settings.lists)
+            await _add(rooms.core.sources.add, add)
             await _greet(rooms, listener)
             stack.callback(_note_whereabouts(listener, Path(settings.data)))
             await stop.wait()

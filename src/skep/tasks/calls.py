@@ -15,7 +15,8 @@ from skep.model.space import Typed
 from skep.model.task import Call, TaskSpec
 from skep.spaces import store
 from skep.spaces.service import Spaces
-from skep.tasks.contexts import Contexts, space_of
+from skep.tasks.contexts import Contexts
+from skep.tasks.storing import space_of
 from skep.tasks.tables import ACTIVE_SQL, spec_of
 
 _ANY_TEXT, _ANY_COUNT = Typed("str"), Typed("int")

@@ -13,7 +13,7 @@ from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
 from skep.link.lines import LineBuffer
-from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Open, Order, Outcome, Refused, Release
 from skep.manager.service import manage
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
@@ -22,6 +22,7 @@ from skep.sources.base import Kind
 from skep.worker.checking import Checking
 from skep.worker.commanding import Commanding
 from skep.worker.doer import Doer, Doing
+from skep.worker.giving import Giving
 from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
 from skep.worker.poller import Poller
@@ -84,11 +85,13 @@ class Worker:
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
+        post.giving = Giving(store, self._data, self._link)
         store.on_outcome = link.ring
         await post.poller.load()
         try:
             await self._loops(store, post, link, checking)
         finally:
+            await post.giving.close()
             await indexing.close()
             await commanding.runtime.close()
 
@@ -112,6 +115,7 @@ class _Post:
     doer: Doer
     offering: Offering
     commands: Runtime
+    giving: Giving
 
     def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
         self._store = store
@@ -149,6 +153,9 @@ class _Post:
 
     def interest(self, sources: Sequence[str]) -> None:
         self.poller.interest(sources)
+
+    def open(self, asked: Open) -> None:
+        self.giving.open(asked)
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
