@@ -21,7 +21,7 @@ from skep.sources.lists.parse import Entry
 from skep.sources.lists.tables import UPSERT_LISTED
 from skep.sources.lists.yaml import Problem
 from skep.sources.service import CATALOGUE, Sources
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL, source_of
+from skep.sources.tables import INSERT_SOURCE, INSERT_URL, REVISED, revise, source_of
 
 AT_ONCE = 1_000
 _KEY = ("list", "file", "name")
@@ -112,6 +112,7 @@ class Apply:
         now = self._clock.now()
         count = await tx.rows("UPDATE source_count SET number = number + :n WHERE id = 0 RETURNING number", n=len(made))
         first = count[0]["number"] - len(made) + 1
+        await revise(tx)
         rows: list[dict[str, Value]] = [
             {
                 "id": id,
@@ -152,8 +153,10 @@ class Apply:
             labels.setdefault(row["source"], set()).update(json.loads(row["labels"]))
             if row["visibility"] == "private":
                 private.add(row["source"])
+        await revise(tx)
         await tx.many(
-            "UPDATE source SET labels = :labels, visibility = :visibility WHERE id = :id AND by_list = 1",
+            f"UPDATE source SET labels = :labels, visibility = :visibility, {REVISED} "  # noqa: S608
+            "WHERE id = :id AND by_list = 1",
             [
                 {"id": id, "labels": json.dumps(sorted(own)), "visibility": "private" if id in private else "public"}
                 for id, own in labels.items()
