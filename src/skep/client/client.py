@@ -20,6 +20,8 @@ from skep.client.whereabouts import find_token, find_url
 from skep.model.answers import (
     Added,
     BulkAnswer,
+    Completion,
+    Completions,
     Fetching,
     FileView,
     LogAnswer,
@@ -67,9 +69,35 @@ class Client:
         twin._open(self.transport.twin())
         return twin
 
-    def search(self, text: str, lines: int = 50, seconds: float | None = None) -> SearchAnswer:
-        query: Query = {"q": text, "lines": lines, "seconds": seconds}
+    def search(
+        self,
+        text: str,
+        lines: int = 50,
+        seconds: float | None = None,
+        *,
+        context: int = 0,
+        count: int = 0,
+        page: str = "",
+        explain: bool = False,
+        facets: bool = False,
+    ) -> SearchAnswer:
+        """One page, best first; `page` is `next_page` of the one before."""
+        asked: dict[str, str | int | float | None] = {
+            "q": text,
+            "lines": lines,
+            "seconds": seconds,
+            "context": context,
+            "count": count,
+            "page": page,
+        }
+        asked |= {"explain": "true" if explain else "", "facets": "true" if facets else ""}
+        query: Query = {name: value for name, value in asked.items() if value}
         return self.transport.call("GET", f"{API}/search", SearchAnswer, query=query)
+
+    def complete(self, text: str, cursor: int | None = None) -> list[Completion]:
+        """What may stand at the cursor of a query."""
+        query: Query = {"q": text, "cursor": cursor}
+        return self.transport.call("GET", f"{API}/search/complete", Completions, query=query).completions
 
     def status(self) -> Status:
         return self.transport.call("GET", f"{API}/status", Status)

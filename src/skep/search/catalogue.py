@@ -128,7 +128,7 @@ class _Names(msgspec.Struct, frozen=True):
 
     def _lines(self, term: Term) -> Iterator[int]:
         search, at = compile_term(term).search, 0
-        if term.regex and any(anchor in term.pattern for anchor in (r"\A", r"\z")):  # ends of a name, not of all of them
+        if term.regex and ("\\A" in term.pattern or "\\z" in term.pattern):  # the ends of a name, not of all of them
             yield from (n for n, name in enumerate(self.text.split(b"\n")) if self.numbers and search(name))
             return
         while at < len(self.text) and (found := search(self.text, at)):
@@ -152,9 +152,8 @@ def _members(query: Query, visible: Visible) -> Visible | None:
             known = [mask for mask in masks if mask is not None]
             if len(known) < len(masks):
                 return None
-            if isinstance(query, And):
-                return np.logical_and.reduce([visible, *known])
-            return np.logical_or.reduce(known)
+            both = isinstance(query, And)
+            return np.all([visible, *known], axis=0) if both else np.any(known, axis=0)  # type: ignore[no-any-return]
         case _:
             return None
 

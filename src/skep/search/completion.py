@@ -9,9 +9,7 @@ from skep.model.answers import Completion
 from skep.search.fields import CASES, KINDS, NAMES, find
 
 _MOST = 20
-_PIECE = re.compile(
-    r"""(?P<lead>[\s(]*-?)(?P<field>[a-z]{1,20}:)?(?P<value>"(?:\\.|[^"\\])*"?|[^\s]*)""", re.DOTALL
-)
+_PIECE = re.compile(r"""(?P<lead>[\s(]*-?)(?P<field>[a-z]{1,20}:)?(?P<value>"(?:\\.|[^"\\])*"?|[^\s]*)""", re.DOTALL)
 #: what a value may hold without quotes, where a bare value is a regular expression or a name
 _PLAIN = re.compile(r"[\w./@~+#-]+\Z")
 
@@ -20,6 +18,8 @@ class Writing(msgspec.Struct, frozen=True):
     """The word at the cursor: its field by full name ("" for none), and what stands behind the colon so far."""
 
     field: str
+    #: the field as it stands there, with its colon
+    written: str
     value: str
     start: int
     end: int
@@ -33,14 +33,14 @@ def writing(text: str, cursor: int) -> Writing:
             break
         at = piece.end()
     if piece is None:
-        return Writing("", "", len(before), len(before))
+        return Writing("", "", "", len(before), len(before))
     start = piece.end("lead")
     word = re.compile(r"[^\s)]*").match(text, len(before))
     end = word.end() if word else len(before)
     field = find((piece["field"] or "").removesuffix(":"))
     if field is None:
-        return Writing("", before[start:], start, end)
-    return Writing(field.name, piece["value"].strip('"'), start, end)
+        return Writing("", "", before[start:], start, end)
+    return Writing(field.name, piece["field"], piece["value"].strip('"'), start, end)
 
 
 def complete(
@@ -59,8 +59,9 @@ def complete(
         "type": [kind for kind in KINDS if kind != "line"],
         "count": ("100", "1000", "all"),
     }.get(at.field, ())
-    names = sorted((name for name in choice if at.value.lower() in name.lower()), key=lambda name: _rank(name, at.value))
-    return [Completion(f"{at.field}:{_quoted(name)} ", at.start, at.end) for name in names[:_MOST]]
+    fits = [name for name in choice if at.value.lower() in name.lower()]
+    names = sorted(fits, key=lambda name: _rank(name, at.value))
+    return [Completion(f"{at.written}{_quoted(name)} ", at.start, at.end) for name in names[:_MOST]]
 
 
 def _rank(name: str, value: str) -> tuple[bool, bool, int, str]:

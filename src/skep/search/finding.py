@@ -60,7 +60,7 @@ class Finder:
         return Found(page, found, full or len(rest) > len(page), hits.partial, hits.counted, hits)
 
     async def sources(self, caller: Caller, asked: Asked, limits: Limits) -> AsyncIterator[FileHit]:
-        """`type:repo`: as files without a path. By name where only names are asked for, else as their files are found."""
+        """`type:repo`, as files without a path: by name where only names are asked for, else as files are found."""
         numbers = await self._catalogue.named(caller, asked.query)
         if numbers is not None:
             for number in numbers:

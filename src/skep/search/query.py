@@ -50,7 +50,12 @@ class _Branch(msgspec.Struct):
 _Tree = _Found | _Branch | Language
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> Query:
+    """The tree alone."""
+    return ask(text).query
+
+
+def ask(text: str) -> Asked:
     """BadQuery points at the column of what is wrong, in the syntax or inside a regular expression."""
     if len(text) > MOST_CHARACTERS:
         raise BadQuery(f"the query has {len(text)} characters; at most {MOST_CHARACTERS} are allowed")
@@ -130,7 +135,8 @@ class _Parser:
             name = written[1]
             raise bad(f"`{name}:` needs a value", start, f'write it right behind: {name}:value, or "{name}:"')
         if field.name in SETTINGS:
-            return self._set(field.name, start)
+            self._set(field.name, start)
+            return None
         if field.term is None:
             return self._language()
         return self._plain(field.term, is_regex=field.term != "content")
@@ -183,7 +189,7 @@ class _Parser:
         language = named(value)
         if language is None:
             close = difflib.get_close_matches(value.lower(), [name.lower() for name in languages()], n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else "`lang:` completes to names"
+            hint = f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else "see docs/search.md"
             raise bad(f"there is no language `{value}`", start, hint)
         return Language(language)
 

@@ -20,7 +20,7 @@ from skep.search.catalogue import Catalogue
 from skep.search.completion import complete, writing
 from skep.search.finding import Finder, Standings
 from skep.search.paging import MOST_SHOWN, Shown
-from skep.search.query import Asked, parse
+from skep.search.query import Asked, ask
 from skep.sources.service import CATALOGUE
 from skep.sources.views import newest
 
@@ -70,7 +70,7 @@ class Search:
         """One page, best first. Facets say what the files of this page are, and those that would follow."""
         caller.need("read")
         began = time.monotonic()
-        asked, shown = parse(text), Shown.read(page)
+        asked, shown = ask(text), Shown.read(page)
         limits = _counted(asked, limits)
         if asked.kind == "repo":
             found = await self._finder.page_of_sources(caller, asked, limits, shown)
@@ -97,7 +97,7 @@ class Search:
     ) -> AsyncGenerator[Hit | SourceHit | SearchSummary, None]:
         """As they are found, and at the end a summary. What is wrong with the query is said at once."""
         caller.need("read")
-        asked = parse(text)
+        asked = ask(text)
         limits = msgspec.structs.replace(_counted(asked, limits), rank=False)
         return self._stream(caller, asked, limits)
 
@@ -130,8 +130,8 @@ class Search:
             sources = [source.name for source in await self._catalogue.like(caller, at.value, _OFFERED)]
         if at.field == "branch":
             for source in await self._catalogue.like(caller, "", _OFFERED):
-                standing = self._searcher.standing(source.number)
-                branches.update(tip.name for tip in standing.tips if standing)
+                if standing := self._searcher.standing(source.number):
+                    branches.update(tip.name for tip in standing.tips)
         return complete(text, cursor, sources, languages(), sorted(branches))
 
     async def _answers(self, found: Iterable[FileHit], standings: Standings, asked: Asked) -> list[Hit]:
