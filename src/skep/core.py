@@ -4,6 +4,7 @@ import msgspec
 
 from skep.access.service import Access
 from skep.gather.service import Gather
+from skep.search.saved import Saved
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
@@ -33,6 +34,7 @@ class Core(msgspec.Struct, frozen=True):
     groups: Groups
     queue: Queue
     search: Search
+    searches: Saved
     gather: Gather
     spaces: Spaces
     contexts: Contexts

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from skep.client.credentials import Credentials
 from skep.client.lists import Lists
 from skep.client.rules import Rules
+from skep.client.searches import SavedSearches
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks, Workers
 from skep.client.topics import Topics
@@ -55,6 +56,7 @@ class Client:
         self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)
         self.rules = Rules(self.transport)
+        self.searches = SavedSearches(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)

@@ -27,7 +27,9 @@ from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
+from skep.search.saved import Saved
 from skep.search.service import Search
+from skep.search.watching import Watching
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
@@ -110,7 +112,7 @@ async def open_rooms(
         sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
         interest = Interest()
         credentials = Credentials(db, clock, data, sources, file_credentials)
-        search = Search(db, clock, searcher, interest)
+        search, saved = Search(db, clock, searcher, interest), Saved(db, clock, topics)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
@@ -118,12 +120,24 @@ async def open_rooms(
         statuses = Statuses(db, clock, me)
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
-        journal = Journal(db, clock, settings.log_lines)
-        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
+        journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
+        for room in (
+            access,
+            fleet,
+            topics,
+            sources,
+            credentials,
+            searcher,
+            search,
+            saved,
+            spaces,
+            contexts,
+            owners,
+            journal,
+            lists,
+        ):
             await room.start()
         gather = Gather(sources, data, interest)
-        lists = Lists(db, clock, sources)
-        await lists.start()
         http = Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, etags=True)
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
@@ -131,7 +145,8 @@ async def open_rooms(
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
-        adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches)
+        watching = Watching(saved, topics, clock, searcher, search.catalogue)
+        adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches, watching.watch)
         core = Core(
             access,
             sources,
@@ -143,6 +158,7 @@ async def open_rooms(
             Groups(topics, settings.member_seconds),
             Queue(topics),
             search,
+            saved,
             gather,
             spaces,
             contexts,

@@ -36,20 +36,20 @@ class Search:
         self._clock = clock
         self._searcher = searcher
         self._interest = interest
-        self._catalogue = Catalogue()
-        self._finder = Finder(searcher, self._catalogue)
+        self.catalogue = Catalogue()
+        self._finder = Finder(searcher, self.catalogue)
 
     async def start(self) -> None:
-        await self._catalogue.refresh(self._db)
+        await self.catalogue.refresh(self._db)
 
     async def follow(self) -> None:
         """Keep the catalogue current, and drop the index of what is no longer in it."""
         for source, number in self._searcher.indexed():
-            if self._catalogue.find(number) is None:
+            if self.catalogue.find(number) is None:
                 await self._searcher.drop(source, number)
         async with self._db.listen(CATALOGUE) as bell:
             while True:
-                for removed in await self._catalogue.refresh(self._db):
+                for removed in await self.catalogue.refresh(self._db):
                     if self._searcher.standing(removed.number):
                         await self._searcher.drop(removed.id, removed.number)
                 await bell.wait(60.0)
@@ -89,7 +89,7 @@ class Search:
             found.counted,
             then.token() if goes_on else "",
             sources,
-            facets(found.hits, self._catalogue.find) if with_facets else None,
+            facets(found.hits, self.catalogue.find) if with_facets else None,
         )
 
     async def stream(
@@ -127,9 +127,9 @@ class Search:
         at = writing(text, cursor)
         sources, branches = [], set[str]()
         if at.field == "repo":
-            sources = [source.name for source in await self._catalogue.like(caller, at.value, _OFFERED)]
+            sources = [source.name for source in await self.catalogue.like(caller, at.value, _OFFERED)]
         if at.field == "branch":
-            for source in await self._catalogue.like(caller, "", _OFFERED):
+            for source in await self.catalogue.like(caller, "", _OFFERED):
                 if standing := self._searcher.standing(source.number):
                     branches.update(tip.name for tip in standing.tips)
         return complete(text, cursor, sources, languages(), sorted(branches))
@@ -141,7 +141,7 @@ class Search:
         answers = [
             answer(hit, source, standing, fresh.get(hit.source), asked.kind)
             for hit in found
-            if (source := self._catalogue.find(hit.source)) and (standing := standings.standing(hit.source))
+            if (source := self.catalogue.find(hit.source)) and (standing := standings.standing(hit.source))
         ]
         self._interest.note({hit.source for hit in answers})
         return answers
@@ -152,7 +152,7 @@ class Search:
         return [
             source_answer(source, standings.standing(number), fresh.get(number))
             for number in numbers
-            if (source := self._catalogue.find(number))
+            if (source := self.catalogue.find(number))
         ]
 
 
