@@ -1,7 +1,7 @@
 """Saved searches."""
 
 from litestar import delete, get, put
-from litestar.params import FromPath
+from litestar.params import FromPath, JSONBody
 
 from skep.doors.http.given import Asker, TheCore
 from skep.model.saved import SavedSearch, Searches, SearchSpec
@@ -15,7 +15,7 @@ async def list_searches(core: TheCore, caller: Asker) -> Searches:
 
 
 @put("/searches/{name:str}", tags=_TAGS, summary="Save a search; what newly matches is told on its topic")
-async def save_search(core: TheCore, caller: Asker, name: FromPath[str], data: SearchSpec) -> SavedSearch:
+async def save_search(core: TheCore, caller: Asker, name: FromPath[str], data: JSONBody[SearchSpec]) -> SavedSearch:
     return await core.searches.save(caller, name, data)
 
 
