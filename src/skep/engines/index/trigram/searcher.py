@@ -15,6 +15,7 @@ import numpy as np
 from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
 from skep.engines.index.trigram import folders
+from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.merge import merge, pick
 from skep.engines.index.trigram.shard import Shard
@@ -40,6 +41,8 @@ class TrigramSearcher:
         #: held while the shard list changes; searches never take it
         self._changing = asyncio.Lock()
         self._merging = asyncio.Lock()
+        self._shelf = Shelf()
+        self._losing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
@@ -116,7 +119,21 @@ class TrigramSearcher:
             await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        return TrigramHits(self._executor, self._snapshot, query, visible, limits)
+        return TrigramHits(self._executor, self._snapshot, self._notice, query, visible, limits, self._shelf)
+
+    def _notice(self, damaged: dict[str, str]) -> None:
+        """A search could not read some shards: set them aside."""
+        for id, reason in damaged.items():
+            task = asyncio.create_task(self._lose(id, reason))
+            self._losing.add(task)
+            task.add_done_callback(self._losing.discard)
+
+    async def _lose(self, id: str, reason: str) -> None:
+        async with self._changing:
+            if any(part.shard.id == id for part in self._snapshot.parts):
+                await self._set_aside(id, reason)
+                kept = tuple(part for part in self._snapshot.parts if part.shard.id != id)
+                self._snapshot = Snapshot(kept, await self._tables.standings())
 
     def standing(self, number: int) -> Standing | None:
         return self._snapshot.standings.get(number)
@@ -136,10 +153,7 @@ class TrigramSearcher:
             try:
                 await asyncio.to_thread(part.shard.verify)
             except (Damaged, OSError) as error:
-                async with self._changing:
-                    await self._set_aside(part.shard.id, str(error))
-                    kept = tuple(p for p in self._snapshot.parts if p.shard.id != part.shard.id)
-                    self._snapshot = Snapshot(kept, await self._tables.standings())
+                await self._lose(part.shard.id, str(error))
         return [Damage(row["id"], row["reason"]) for row in await self._tables.shards("damaged")]
 
     async def digest(self, number: int) -> str:
@@ -182,6 +196,7 @@ class TrigramSearcher:
         return True
 
     async def close(self) -> None:
+        await asyncio.gather(*self._losing, return_exceptions=True)
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
         self._snapshot = Snapshot()
 

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from skep.engines.index.base import Size, Standing, Visible
-from skep.engines.index.trigram.shard import Mask, Shard
+from skep.engines.index.trigram.postings import Mask
+from skep.engines.index.trigram.shard import Shard
 
 
 @dataclass(frozen=True, eq=False, slots=True)
