@@ -100,8 +100,8 @@ class TrigramSearcher:
         old = Snapshot(dying(self._snapshot.parts, swap), self._snapshot.standings)
         new = Snapshot(tuple(swap.added), {delta.number: standing})
         return (
-            lambda query, limits: TrigramHits(self._executor, old, query, mine, limits),
-            lambda query, limits: TrigramHits(self._executor, new, query, mine, limits),
+            lambda query, limits: self._run(old, query, mine, limits),
+            lambda query, limits: self._run(new, query, mine, limits),
         )
 
     async def _show(self, swap: Swap, standings: dict[int, Standing]) -> None:
@@ -119,7 +119,10 @@ class TrigramSearcher:
             await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        return TrigramHits(self._executor, self._snapshot, self._notice, query, visible, limits, self._shelf)
+        return self._run(self._snapshot, query, visible, limits)
+
+    def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
+        return TrigramHits(self._executor, snapshot, self._notice, query, visible, limits, self._shelf)
 
     def _notice(self, damaged: dict[str, str]) -> None:
         """A search could not read some shards: set them aside."""
