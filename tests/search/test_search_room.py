@@ -113,13 +113,12 @@ async def test_pages_while_the_index_changes(library: Library) -> None:
     stays = {f"stays{n}.txt": f"needle {n}\n" * (n % 4 + 1) for n in range(30)}
     await library.add("big/one", {**stays, "goes.txt": "needle\n"})
     await library.add("big/two", {"other.txt": "needle\n" * 3})
-    seen: list[str] = []
+    seen: list[tuple[str, int]] = []
     token, limits = "", Limits(lines=5)
     for round in range(100):
         answer = await library.search("needle", limits, page=token)
         assert answer.lines <= 5
-        assert not any(hit.more for hit in answer.hits)
-        seen += [hit.path for hit in answer.hits]
+        seen += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
         token = answer.next_page
         if not token:
             break
@@ -129,17 +128,22 @@ async def test_pages_while_the_index_changes(library: Library) -> None:
             while await library.rooms.searcher.merge_once():
                 pass
     assert not token
-    assert sorted(path for path in seen if path.startswith("stays")) == sorted(stays)
-    assert seen.count("other.txt") == 1
+    wanted = [(path, n) for path, text in stays.items() for n in range(1, text.count("\n") + 1)]
+    assert sorted(one for one in seen if one[0].startswith("stays")) == sorted(wanted)
+    assert [one for one in seen if one[0] == "other.txt"] == [("other.txt", n) for n in (1, 2, 3)]
 
 
-async def test_a_file_with_more_lines_than_a_page_is_cut_and_says_so(library: Library) -> None:
-    await library.add("a/b", {"long.txt": "needle\n" * 100, "short.txt": "needle\n"})
-    first = await library.search("needle", Limits(lines=10))
-    second = await library.search("needle", Limits(lines=10), page=first.next_page)
-    hits = [*first.hits, *second.hits]
-    assert {(hit.path, len(hit.lines), hit.more) for hit in hits} == {("long.txt", 10, True), ("short.txt", 1, False)}
-    assert second.next_page == ""
+async def test_a_file_with_more_lines_than_a_page_goes_on_in_the_next(library: Library) -> None:
+    await library.add("a/b", {"long.txt": "needle\n" * 25, "short.txt": "needle\n"})
+    lines: list[tuple[str, int]] = []
+    token = ""
+    for size in (10, 10, 6):
+        answer = await library.search("needle", Limits(lines=10), page=token)
+        assert answer.lines == size
+        lines += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
+        token = answer.next_page
+    assert token == ""
+    assert sorted(lines) == [*(("long.txt", n) for n in range(1, 26)), ("short.txt", 1)]
 
 
 async def test_pages_of_sources(library: Library) -> None:

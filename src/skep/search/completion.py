@@ -61,7 +61,7 @@ def complete(
     }.get(at.field, ())
     fits = [name for name in choice if at.value.lower() in name.lower()]
     names = sorted(fits, key=lambda name: _rank(name, at.value))
-    return [Completion(f"{at.written}{_quoted(name)} ", at.start, at.end) for name in names[:_MOST]]
+    return [Completion(f"{at.written}{quoted(name)} ", at.start, at.end) for name in names[:_MOST]]
 
 
 def _rank(name: str, value: str) -> tuple[bool, bool, int, str]:
@@ -69,7 +69,8 @@ def _rank(name: str, value: str) -> tuple[bool, bool, int, str]:
     return not folded.startswith(wanted), f"/{wanted}" not in folded, len(name), name
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """As the value of a field."""
     if _PLAIN.match(name):
         return name
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')

@@ -9,7 +9,7 @@ from skep.engines.index.base import Hits, Searcher, Standing
 from skep.model.caller import Caller
 from skep.model.search import Counted, FileHit, Limits
 from skep.search.catalogue import Catalogue
-from skep.search.paging import Shown, first_page, size
+from skep.search.paging import Shown, size
 from skep.search.query import Asked
 
 #: lines a page is made from at most, those of earlier pages included
@@ -22,6 +22,8 @@ class Standings(Protocol):
 
 class Found(msgspec.Struct, frozen=True):
     page: list[FileHit]
+    #: what has been shown after it
+    then: Shown
     #: all that were looked at, best first
     hits: list[FileHit]
     #: there is another page
@@ -46,8 +48,6 @@ class Finder:
     async def page(self, caller: Caller, asked: Asked, limits: Limits, shown: Shown, look_at: int) -> Found:
         """`limits.lines` lines of files that were not shown; at least `look_at` lines are looked at."""
         wanted = max(shown.lines + limits.lines + 1, look_at)
-        # a page ends with a whole file, so that no line of one is passed over
-        limits = msgspec.structs.replace(limits, lines_per_file=min(limits.lines_per_file, limits.lines))
         while True:
             deep = msgspec.structs.replace(limits, lines=wanted, look=max(limits.look, wanted))
             hits = await self.files(caller, asked, deep)
@@ -56,8 +56,9 @@ class Finder:
             if rest or not full or wanted >= _DEEPEST:
                 break
             wanted *= 4  # what was shown has come to stand before what was not
-        page = first_page(rest, limits.lines)
-        return Found(page, found, full or len(rest) > len(page), hits.partial, hits.counted, hits)
+        page, then = shown.page(rest, limits.lines)
+        more = full or size(rest) > size(page)
+        return Found(page, then, found, more, hits.partial, hits.counted, hits)
 
     async def sources(self, caller: Caller, asked: Asked, limits: Limits) -> AsyncIterator[FileHit]:
         """`type:repo`, as files without a path: by name where only names are asked for, else as files are found."""
@@ -75,12 +76,12 @@ class Finder:
 
     async def page_of_sources(self, caller: Caller, asked: Asked, limits: Limits, shown: Shown) -> Found:
         found: list[FileHit] = []
-        wanted = len(shown.files) + limits.lines + 1
+        wanted = shown.lines + limits.lines + 1
         async for hit in self.sources(caller, asked, limits):
             found.append(hit)
             if len(found) >= wanted:
                 break
         rest = shown.rest(found)
-        page = first_page(rest, limits.lines)
+        page, then = shown.page(rest, limits.lines)
         more = len(rest) > len(page)
-        return Found(page, found, more, more, Counted(0, 0, not more), self._searcher)
+        return Found(page, then, found, more, more, Counted(0, 0, not more), self._searcher)

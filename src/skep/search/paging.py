@@ -1,7 +1,8 @@
 """Pages of hits. Pure.
 
-A page token names the files that were shown. The next page is the best of all others, as the index is then: however
-it changes in between, a file that stays as it is comes once, and none is passed over.
+A page token names the files that were shown, and the lines of the last if it was begun only. The next page is the best
+of all others, as the index is then: however it changes in between, what stays as it is comes once, and is never passed
+over.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -14,56 +15,74 @@ import msgspec
 from skep.errors import BadInput
 from skep.model.search import FileHit
 
-#: files a token can name; whoever wants more wants a stream
+#: files, and lines of a file that was begun, that a token can name; whoever wants more wants a stream
 MOST_SHOWN = 1000
 _MARK = 6
-_LINES = 4
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True, array_like=True):
     """What earlier pages had."""
 
     #: lines of them together
     lines: int = 0
-    files: tuple[bytes, ...] = ()
+    #: a mark of each file
+    files: bytes = b""
+    #: numbers of the lines that the last file was shown with; none: with all
+    begun: tuple[int, ...] = ()
 
     @staticmethod
     def read(token: str) -> "Shown":
         try:
-            raw = urlsafe_b64decode(token)
-        except (NotBase64, ValueError):
-            raw = b"?"
-        if token and (len(raw) % _MARK != _LINES or len(raw) > _LINES + MOST_SHOWN * _MARK):
-            raise BadInput("this page token is none of ours", hint="give back `next_page` as it was")
-        files = tuple(raw[at : at + _MARK] for at in range(_LINES, len(raw), _MARK))
-        return Shown(int.from_bytes(raw[:_LINES], "big"), files)
+            return msgspec.msgpack.decode(urlsafe_b64decode(token), type=Shown) if token else Shown()
+        except (NotBase64, ValueError, msgspec.DecodeError):
+            raise BadInput("this page token is none of ours", hint="give back `next_page` as it was") from None
 
     def token(self) -> str:
-        return urlsafe_b64encode(self.lines.to_bytes(_LINES, "big") + b"".join(self.files)).decode()
+        return urlsafe_b64encode(msgspec.msgpack.encode(self)).decode()
 
     def rest(self, hits: Sequence[FileHit]) -> list[FileHit]:
-        known = frozenset(self.files)
-        return [hit for hit in hits if _mark(hit) not in known] if known else list(hits)
+        """What was not shown yet, that which was begun first."""
+        known = {self.files[at : at + _MARK] for at in range(0, len(self.files), _MARK)}
+        if not known:
+            return list(hits)
+        begun = [self._unshown(hit) for hit in hits if self.begun and _mark(hit) == self.files[-_MARK:]]
+        return [hit for hit in begun if hit.lines] + [hit for hit in hits if _mark(hit) not in known]
 
-    def with_page(self, page: Sequence[FileHit]) -> "Shown":
-        return Shown(self.lines + size(page), (*self.files, *(_mark(hit) for hit in page)))
+    def page(self, rest: Sequence[FileHit], lines: int) -> "tuple[list[FileHit], Shown]":
+        """So many lines, and what has been shown after them."""
+        page: list[FileHit] = []
+        left, files = lines, self.files
+        begun: tuple[int, ...] = ()
+        for hit in rest:
+            if left <= 0:
+                break
+            mark = _mark(hit)
+            earlier = self.begun if mark == self.files[-_MARK:] else ()
+            if len(hit.lines) > left:
+                begun = (*earlier, *(line.number for line in hit.lines[:left]))
+            page.append(_cut(hit, left))
+            left -= size(page[-1:])
+            files = files if earlier else files + mark
+        return page, Shown(self.lines + lines - left, files, begun if len(begun) <= MOST_SHOWN else ())
 
+    @property
+    def is_full(self) -> bool:
+        return len(self.files) >= MOST_SHOWN * _MARK
 
-def first_page(hits: Sequence[FileHit], lines: int) -> list[FileHit]:
-    """As many whole files as have so many lines. One that alone has more is cut, and says so."""
-    page: list[FileHit] = []
-    left = lines
-    for hit in hits:
-        if left < (1 if page else 0) or (page and size([hit]) > left):
-            break
-        page.append(hit if size([hit]) <= left else msgspec.structs.replace(hit, lines=hit.lines[:left], more=True))
-        left -= size([hit])
-    return page
+    def _unshown(self, hit: FileHit) -> FileHit:
+        shown = frozenset(self.begun)
+        return msgspec.structs.replace(hit, lines=tuple(line for line in hit.lines if line.number not in shown))
 
 
 def size(hits: Sequence[FileHit]) -> int:
     """Lines; a file that is shown for its name is as much as one."""
     return sum(max(1, len(hit.lines)) for hit in hits)
+
+
+def _cut(hit: FileHit, lines: int) -> FileHit:
+    if len(hit.lines) <= lines:
+        return hit
+    return msgspec.structs.replace(hit, lines=hit.lines[:lines], more=True)
 
 
 def _mark(hit: FileHit) -> bytes:

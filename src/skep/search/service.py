@@ -19,7 +19,7 @@ from skep.search.answering import answer, facets, source_answer
 from skep.search.catalogue import Catalogue
 from skep.search.completion import complete, writing
 from skep.search.finding import Finder, Standings
-from skep.search.paging import MOST_SHOWN, Shown
+from skep.search.paging import Shown
 from skep.search.query import Asked, ask
 from skep.sources.service import CATALOGUE
 from skep.sources.views import newest
@@ -79,15 +79,14 @@ class Search:
             least = _FACET_LINES if with_facets else 0
             found = await self._finder.page(caller, asked, limits, shown, least)
             hits, sources = await self._answers(found.page, found.standings, asked), []
-        then = shown.with_page(found.page)
-        goes_on = found.more and found.page and len(then.files) <= MOST_SHOWN
+        goes_on = found.more and found.page and not found.then.is_full
         return SearchAnswer(
             hits,
             sum(len(hit.lines) for hit in hits),
             found.partial or found.more,
             round(time.monotonic() - began, 6),
             found.counted,
-            then.token() if goes_on else "",
+            found.then.token() if goes_on else "",
             sources,
             facets(found.hits, self.catalogue.find) if with_facets else None,
         )

@@ -11,6 +11,7 @@ from skep.doors.pages import (
     login,
     rules,
     search,
+    searches,
     sources,
     static,
     status,
@@ -21,6 +22,7 @@ from skep.doors.pages import (
 
 HANDLERS = [
     *search.HANDLERS,
+    *searches.HANDLERS,
     *sources.HANDLERS,
     *lists.HANDLERS,
     *files.HANDLERS,
