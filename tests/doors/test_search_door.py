@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,7 +33,7 @@ async def library(tmp_path: Path) -> AsyncIterator[Library]:
 
 @pytest.fixture
 async def admin(library: Library) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(library.core, Settings(data=""))
+    app: Any = create_app(library.core, Settings(data=""))
     token = (await library.core.access.create(SYSTEM, "tester", ["read", "write"])).token
     headers = {"authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(
@@ -42,7 +43,7 @@ async def admin(library: Library) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_a_hit_says_all_there_is_to_say(admin: httpx.AsyncClient) -> None:
-    params = {"q": "def honey", "context": 1, "explain": True, "facets": True, "count": 1000}
+    params: dict[str, Any] = {"q": "def honey", "context": 1, "explain": True, "facets": True, "count": 1000}
     answer = (await admin.get("/api/v1/search", params=params)).json()
     (hit,) = answer["hits"]
     assert {"name", "branch", "commit", "fetched_at", "blob", "language", "score", "why"} <= hit.keys()
@@ -59,7 +60,7 @@ async def test_a_hit_says_all_there_is_to_say(admin: httpx.AsyncClient) -> None:
 async def test_pages_of_the_api(admin: httpx.AsyncClient) -> None:
     lines, token = 0, ""
     for _ in range(10):
-        params = {"q": "honey", "lines": 10, "page": token}
+        params: dict[str, Any] = {"q": "honey", "lines": 10, "page": token}
         answer = (await admin.get("/api/v1/search", params=params)).json()
         lines, token = lines + answer["lines"], answer["next_page"]
         if not token:

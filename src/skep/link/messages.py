@@ -6,6 +6,7 @@ defaults, so that neighbours of different age understand each other; what they c
 
 import msgspec
 
+from skep.model.copying import CopyAnswer, CopyRequest
 from skep.model.credential import Key
 from skep.model.log import Lines
 from skep.model.member import Offer
@@ -21,8 +22,8 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | TaskRequest | Lines
-AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer
+AskBody = SpaceRequest | IndexRequest | TaskRequest | CopyRequest | Lines
+AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer | CopyAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

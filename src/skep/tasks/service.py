@@ -14,10 +14,9 @@ from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.task import Chunk, Stream, Task, TaskView
 from skep.tasks import archive
-from skep.tasks.contexts import ask_to_abort
-from skep.tasks.moves import context_channel
+from skep.tasks.moves import WORK, context_channel
 from skep.tasks.states import ENDED
-from skep.tasks.tables import TASK_COLUMNS, moves_of, spec_of, task_of
+from skep.tasks.tables import TASK_COLUMNS, UNENDED_SQL, moves_of, spec_of, task_of
 
 _CHUNKS = 256
 _NAP = 30.0
@@ -56,7 +55,9 @@ class Tasks:
             raise Conflict(f"task {id} is {task.state} already")
 
         async def work(tx: Tx) -> None:
-            await ask_to_abort(tx, "id", id, caller, reason)
+            by = f"{caller.subject}: {reason}" if reason else caller.subject
+            await tx.rows(f"UPDATE task SET abort_by = :by WHERE id = :id AND {UNENDED_SQL}", by=by, id=id)  # noqa: S608
+            tx.ring(WORK)
             await note(tx, self._clock.now(), caller, "task.cancel", id)
 
         async with self._db.listen(context_channel(task.context)) as bell:

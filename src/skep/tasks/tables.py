@@ -16,11 +16,13 @@ STEPS = [
     """
     CREATE TABLE context (
         id TEXT PRIMARY KEY, name TEXT NOT NULL, description TEXT NOT NULL, cause TEXT NOT NULL, once TEXT UNIQUE,
-        state TEXT NOT NULL, properties TEXT NOT NULL, templates BYTEA NOT NULL, together BIGINT NOT NULL,
-        bucket BIGINT NOT NULL, tasks BIGINT NOT NULL, unended BIGINT NOT NULL, failed BIGINT NOT NULL,
-        created_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION
+        state TEXT NOT NULL, stage TEXT NOT NULL, properties TEXT NOT NULL, templates BYTEA NOT NULL,
+        together BIGINT NOT NULL, bucket BIGINT NOT NULL, tasks BIGINT NOT NULL, unended BIGINT NOT NULL,
+        failed BIGINT NOT NULL, abort_by TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION
     );
     CREATE INDEX context_ended ON context (ended_at) WHERE ended_at IS NOT NULL;
+    CREATE INDEX context_stage ON context (stage) WHERE stage <> 'whole';
+    CREATE INDEX context_abort ON context (bucket) WHERE abort_by <> '';
     CREATE TABLE task_class (
         id BIGINT PRIMARY KEY, kind TEXT NOT NULL, selector TEXT NOT NULL, source TEXT NOT NULL, holder BIGINT NOT NULL,
         exclusive TEXT NOT NULL, context TEXT NOT NULL, together BIGINT NOT NULL, priority BIGINT NOT NULL,
@@ -36,6 +38,7 @@ STEPS = [
         ended_at DOUBLE PRECISION
     );
     CREATE INDEX task_context ON task (context, id);
+    CREATE INDEX task_created ON task (context) WHERE state = 'CREATED';
     CREATE INDEX task_new ON task (bucket) WHERE state = 'SUBMITTED';
     CREATE INDEX task_ready ON task (class, not_before, id) WHERE state = 'WAITING' AND needs_left = 0;
     CREATE INDEX task_later ON task (not_before) WHERE state = 'WAITING' AND not_before > 0;

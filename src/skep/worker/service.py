@@ -25,6 +25,7 @@ from skep.worker.doer import Doer, Doing
 from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
 from skep.worker.poller import Poller
+from skep.worker.replicating import KIND, Replicating
 from skep.worker.store import Store
 
 #: how long a start waits for the credentials
@@ -78,7 +79,8 @@ class Worker:
         own: dict[str, Doing] = {"noop": _noop}
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
-            own |= {**indexing.kinds, "fsck": checking.fsck}
+            replicating = Replicating(post.poller, self._kinds, link.ask)
+            own |= {**indexing.kinds, "fsck": checking.fsck, KIND: replicating.replicate}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime

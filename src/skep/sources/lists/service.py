@@ -7,8 +7,9 @@ from skep.errors import Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
-from skep.model.source_list import ListedSource, ListProblem, SourceList
+from skep.model.source_list import ListedSource, ListKind, ListProblem, SourceList
 from skep.sources.lists.forges import place_of
+from skep.sources.lists.manifest import manifest_of
 from skep.sources.lists.tables import STEPS, list_of, listed_of, problem_of
 from skep.sources.service import MOVED, Sources
 
@@ -32,10 +33,11 @@ class Lists:
     async def add(
         self, caller: Caller, url: str, *, visibility: Visibility = "public", forks: bool = True, archived: bool = True
     ) -> SourceList:
-        """A list in a git repository, or `github:org`, `gitlab:group/sub`, `gitee:org`, `gitea:https://host/org`."""
+        """A list in a git repository, `github:org`, `gitlab:group/sub`, `gitee:org`, `gitea:https://host/org`, or
+        `manifest:https://host/manifest.js.gz`."""
         caller.need("write")
-        place, source = place_of(url), None
-        if place is None:
+        kind, source = kind_of(url), None
+        if kind == "git":
             added = await self._sources.add(caller, url, visibility=visibility, labels=(LABEL,))
             url, source, visibility = added.source.url, added.source.id, added.source.visibility
         now = self._clock.now()
@@ -47,7 +49,7 @@ class Lists:
                 "waiting, failure, added_at, next_read) VALUES (:id, :kind, :url, :source, :forks, :archived, "
                 ":visibility, 'new', '', '', 0, '', :now, 0) ON CONFLICT (url) DO NOTHING RETURNING id",
                 id=id,
-                kind=place.kind if place else "git",
+                kind=kind,
                 url=url,
                 source=source,
                 forks=int(forks),
@@ -143,3 +145,10 @@ class Lists:
         caller.need("read")
         rows = await self._db.read(f"{_SUMS} WHERE state <> 'removed' ORDER BY id")
         return [list_of(row) for row in rows if caller.sees(row["visibility"])]
+
+
+def kind_of(url: str) -> ListKind:
+    """BadInput when it names a kind, and nothing of that kind."""
+    if (place := place_of(url)) is not None:
+        return place.kind
+    return "manifest" if manifest_of(url) else "git"

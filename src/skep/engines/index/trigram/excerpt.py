@@ -53,6 +53,8 @@ def _to_character(line: bytes, at: int) -> int:
 
 def _characters(shown: bytes, at: int) -> int:
     """How many characters the first `at` bytes are."""
+    if shown.isascii():
+        return max(at, 0)
     return len(shown[: max(at, 0)].decode("utf-8", "replace"))
 
 

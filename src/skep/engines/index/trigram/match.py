@@ -96,13 +96,7 @@ class Literal:
         return self._needle in line
 
     def spans(self, line: bytes) -> list[Span]:
-        spans: list[Span] = []
-        size = len(self._needle)
-        found = line.find(self._needle)
-        while found >= 0 and len(spans) < _MOST_SPANS:
-            spans.append((found, found + size))
-            found = line.find(self._needle, found + size) if size else -1
-        return spans
+        return _spans(self._needle, line)
 
 
 class Pattern:
@@ -248,22 +242,41 @@ class Folded(Pattern):
             found.add(start + place, start + place + len(self._needle), start + line)
 
     def _settle(self, text: Text, at: int, ends: list[int], found: Matches) -> None:
-        if self._aliases:
-            super()._settle(text, at, ends, found)
-            return
         for end in ends:
             start = text.rfind(b"\n", 0, at + end) + 1
-            place = text[start : at + end].lower().find(self._needle)
+            line = text[start : at + end]
+            if self._aliases and not line.isascii():
+                super()._settle(text, at, [end], found)
+                continue
+            place = line.lower().find(self._needle)
             if place >= 0:
                 found.add(start + place, start + place + len(self._needle), at + end)
 
+    def spans(self, line: bytes) -> list[Span]:
+        return super().spans(line) if self._aliases and not line.isascii() else _spans(self._needle, line.lower())
+
+
+def _spans(needle: bytes, line: bytes) -> list[Span]:
+    spans: list[Span] = []
+    size = len(needle)
+    found = line.find(needle)
+    while found >= 0 and len(spans) < _MOST_SPANS:
+        spans.append((found, found + size))
+        found = line.find(needle, found + size) if size else -1
+    return spans
+
 
 def _find_each(needle: bytes, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
-    size = len(needle)
-    place = text.find(needle, start, end)
-    while 0 <= place < end and len(found.lines) < MOST_LINES:
-        line = text.find(b"\n", place)
-        found.add(place, place + size, line)
-        if not len(found.lines) % _LOOK:
+    starts, _, lines = found
+    done = len(lines)
+    find = text.find
+    place = find(needle, start, end)
+    while 0 <= place < end and len(lines) < MOST_LINES:
+        line = find(b"\n", place)
+        starts.append(place)
+        lines.append(line)
+        if not len(lines) % _LOOK:
             watch()
-        place = text.find(needle, line + 1, end)
+        place = find(needle, line + 1, end)
+    size = len(needle)
+    found.ends.extend([place + size for place in starts[done:]])

@@ -20,7 +20,7 @@ from skep.model.search import Counted, FileHit, Limits, Query
 #: lines of one file that count as looked at: one file of a thousand hits must not be all that is ranked
 _LOOK_PER_FILE = 20
 #: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer
-_LOOK_BYTES = 2_000_000
+_LOOK_BYTES = 1_000_000
 #: bytes that are read at once: few at first, because a common word is found soon
 _FIRST_READ, _MOST_READ = 1 << 16, 1 << 20
 #: what comes of reading a shard that is not what it was when it was opened

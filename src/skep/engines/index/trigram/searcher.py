@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,6 +15,10 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
+from skep.engines.index.books import BookInfo, keys_of
+from skep.engines.index.library import Library
+from skep.engines.index.library import merge as merge_books
+from skep.engines.index.library import pick as pick_books
 from skep.engines.index.trigram import folders
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.hits import TrigramHits
@@ -37,6 +42,7 @@ class TrigramSearcher:
         self._folder = folder
         self._tables = Tables(db)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._library = Library(folder / "books")
         self._snapshot = Snapshot()
         #: held while the shard list changes; searches never take it
         self._changing = asyncio.Lock()
@@ -55,8 +61,10 @@ class TrigramSearcher:
             except Damaged as error:
                 await self._set_aside(row["id"], error.message)
         named = {part.shard.id for part in parts} | {row["id"] for row in await self._tables.shards("damaged")}
-        await asyncio.to_thread(folders.remove_unnamed, self._folder, named)
-        self._snapshot = Snapshot(tuple(parts), await self._tables.standings())
+        await asyncio.to_thread(folders.remove_unnamed, self._folder, named | {self._library.folder.name})
+        await asyncio.to_thread(self._library.sweep)
+        books = await asyncio.to_thread(self._library.open)
+        self._snapshot = Snapshot(tuple(parts), await self._tables.standings(), books)
 
     async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._changing:
@@ -109,7 +117,7 @@ class TrigramSearcher:
         changed = {part.shard.id: part for part in swap.changed}
         kept = [changed.get(part.shard.id, part) for part in self._snapshot.parts if part.shard.id not in swap.removed]
         parts = sorted([*kept, *swap.added], key=lambda part: part.shard.id)
-        self._snapshot = Snapshot(tuple(parts), standings)
+        self._snapshot = replace(self._snapshot, parts=tuple(parts), standings=standings)
         await asyncio.to_thread(folders.remove, self._folder, swap.removed)
 
     async def drop(self, source: str, number: int) -> None:
@@ -117,6 +125,22 @@ class TrigramSearcher:
             swap = _swap([], await asyncio.to_thread(bury, self._snapshot.parts, Gone(number, None)))
             await self._tables.drop(source, swap)
             await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
+
+    async def annotate(self, info: BookInfo) -> bool:
+        async with self._changing:
+            try:
+                await asyncio.to_thread(self._library.take_in, info)
+            except (Damaged, OSError) as error:
+                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
+                return False
+            await self._show_books()
+            return True
+
+    async def _show_books(self) -> None:
+        self._snapshot = replace(self._snapshot, books=await asyncio.to_thread(self._library.open))
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return bool(self._snapshot.books.has(np.array(blobs, np.bytes_)).all())
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
         return self._run(self._snapshot, query, visible, limits)
@@ -136,7 +160,7 @@ class TrigramSearcher:
             if any(part.shard.id == id for part in self._snapshot.parts):
                 await self._set_aside(id, reason)
                 kept = tuple(part for part in self._snapshot.parts if part.shard.id != id)
-                self._snapshot = Snapshot(kept, await self._tables.standings())
+                self._snapshot = replace(self._snapshot, parts=kept, standings=await self._tables.standings())
 
     def standing(self, number: int) -> Standing | None:
         return self._snapshot.standings.get(number)
@@ -171,7 +195,7 @@ class TrigramSearcher:
         async with self._merging:
             chosen = pick(self._snapshot.parts)
             if not chosen:
-                return False
+                return await self._merge_books()
             aside = self._folder / "merging"
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
             paths = [str(self._folder / part.shard.id) for part in chosen]
@@ -196,6 +220,21 @@ class TrigramSearcher:
         swap = Swap(added, (), [part.shard.id for part in chosen])
         await self._tables.swap(swap)
         await self._show(swap, self._snapshot.standings)
+        return True
+
+    async def _merge_books(self) -> bool:
+        snapshot = self._snapshot
+        chosen = pick_books(snapshot.books.books)
+        if not chosen:
+            return False
+
+        def work() -> None:
+            live = [keys_of(part.shard.blobs[~part.dead]) for part in snapshot.parts]
+            merge_books(self._library, chosen, np.unique(np.concatenate(live)) if live else np.zeros(0, np.uint64))
+
+        await asyncio.to_thread(work)
+        async with self._changing:
+            await self._show_books()
         return True
 
     async def close(self) -> None:

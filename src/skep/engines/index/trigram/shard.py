@@ -116,7 +116,7 @@ class Shard:
         self._hashes = self._section("hashes")
         self._order = self._section("order")
         self._path_at = self._section("path_at")
-        self._blobs = self._section("blobs")
+        self.blobs = self._section("blobs")
         self.languages = self._section("languages")
         self.marks = self._section("marks")
         self.branches = self._section("branches")
@@ -147,7 +147,7 @@ class Shard:
         return self._index[self._paths_start + start : self._paths_start + end]
 
     def blob(self, document: int) -> str:
-        return bytes(self._blobs[document]).decode()
+        return bytes(self.blobs[document]).decode()
 
     def language(self, document: int) -> str:
         return self.manifest.languages[int(self.languages[document])]
