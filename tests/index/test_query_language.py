@@ -83,7 +83,8 @@ ASKED: list[tuple[str, Asked]] = [
     ("x count:7", Asked(word("x"), count=7)),
     ("x count:all", Asked(word("x"), count=MOST_LINES)),
     ("x count:999999999", Asked(word("x"), count=MOST_LINES)),
-    ("x type:report", Asked(word("x"), "report")),
+    ("x type:report licence:MIT", Asked(And(()), "report", words="x  licence:MIT")),
+    ("t:record", Asked(And(()), "record")),
 ]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from skep.errors import BadQuery, NeedsToken
-from skep.model.answers import Hit, SearchSummary, SourceHit
+from skep.model.answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
 from skep.model.caller import SYSTEM, Caller
 from skep.model.search import Limits
 
@@ -165,6 +165,20 @@ async def test_a_stream_ends_with_a_summary(bees: Library) -> None:
     assert [type(item) for item in sources] == [SourceHit, SearchSummary]
     with pytest.raises(BadQuery):
         await bees.core.search.stream(READER, "/(/", Limits())
+
+
+async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
+    async def reports(caller: Caller, words: str, limit: int, page: str) -> RecordPage:
+        return RecordPage([RecordHit(words, caller.subject, {"limit": limit, "page": page})], 7, "more")
+
+    with pytest.raises(BadQuery, match="no reports"):
+        await bees.search("type:report x")
+    with pytest.raises(BadQuery, match="pages"):
+        await bees.core.search.stream(READER, "type:report x", Limits())
+    bees.core.search.records["report"] = reports
+    answer = await bees.search("big licence:MIT type:report", Limits(lines=3), page="next")
+    assert answer.records == [RecordHit("big licence:MIT", "reader", {"limit": 3, "page": "next"})]
+    assert (answer.counted.files, answer.next_page, answer.partial) == (7, "more", True)
 
 
 async def test_completion_of_languages_and_branches(bees: Library) -> None:

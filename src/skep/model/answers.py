@@ -138,6 +138,24 @@ class SourceHit(msgspec.Struct, frozen=True):
     fetched_at: float | None = None
 
 
+class RecordHit(msgspec.Struct, frozen=True):
+    """`type:report` or `type:record`: what is kept about a source, in fields."""
+
+    id: str
+    name: str
+    fields: dict[str, Any]
+    #: id of the source it is about, if any
+    source: str = ""
+    score: float = 0.0
+
+
+class RecordPage(msgspec.Struct, frozen=True):
+    records: list[RecordHit]
+    #: how many match in all
+    total: int
+    next_page: str = ""
+
+
 class Facet(msgspec.Struct, frozen=True):
     name: str
     files: int
@@ -163,6 +181,8 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     next_page: str = ""
     #: with `type:repo`
     sources: list[SourceHit] = []
+    #: with `type:report` and `type:record`
+    records: list[RecordHit] = []
     #: when asked for
     facets: Facets | None = None
 

@@ -21,6 +21,7 @@ MOST_TERMS = 200
 MOST_LINES = 10_000
 _MOST_DEPTH = 50
 
+_OTHER = re.compile(r"(?<!\S)(?:type|t):(report|record)(?!\S)")
 _ESCAPES = re.compile(r"\\(?:[pPx]\{[^}]*\}|[pP]?.|$)|\(\?P?<\w*>|\[\[:\^?[a-z]+:\]", re.DOTALL)
 
 
@@ -31,6 +32,8 @@ class Asked(msgspec.Struct, frozen=True):
     kind: Kind = "line"
     #: lines wanted (files or sources where the kind is one of these); None: whatever is usual
     count: int | None = None
+    #: of reports and records, which are asked in words of their own: the text without its `type:`
+    words: str = ""
 
 
 class _Found(msgspec.Struct):
@@ -59,6 +62,9 @@ def ask(text: str) -> Asked:
     """BadQuery points at the column of what is wrong, in the syntax or inside a regular expression."""
     if len(text) > MOST_CHARACTERS:
         raise BadQuery(f"the query has {len(text)} characters; at most {MOST_CHARACTERS} are allowed")
+    if other := _OTHER.search(text):
+        kind: Kind = "report" if other[1] == "report" else "record"
+        return Asked(And(()), kind, words=f"{text[: other.start()]}{text[other.end() :]}".strip())
     asked = _Parser(text).parse()
     _check(asked.query)
     return asked

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -10,14 +11,16 @@ from skep.analysis.language import languages
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher
+from skep.errors import BadQuery
 from skep.fleet.interest import Interest
-from skep.model.answers import Completion, Hit, SearchAnswer, SearchSummary, SourceHit
+from skep.model.answers import Completion, Hit, RecordPage, SearchAnswer, SearchSummary, SourceHit
 from skep.model.caller import Caller
-from skep.model.search import FileHit, Limits
+from skep.model.search import Counted, FileHit, Limits
 from skep.search.adoption import request
 from skep.search.answering import answer, facets, source_answer
 from skep.search.catalogue import Catalogue
 from skep.search.completion import complete, writing
+from skep.search.fields import Kind
 from skep.search.finding import Finder, Standings
 from skep.search.paging import Shown
 from skep.search.query import Asked, ask
@@ -30,6 +33,12 @@ _FACET_LINES = 500
 _OFFERED = 200
 
 
+class Records(Protocol):
+    """What else can be searched: reports, or records of science. It shows callers only what they may see."""
+
+    async def __call__(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage: ...
+
+
 class Search:
     def __init__(self, db: Database, clock: Clock, searcher: Searcher, interest: Interest) -> None:
         self._db = db
@@ -38,6 +47,8 @@ class Search:
         self._interest = interest
         self.catalogue = Catalogue()
         self._finder = Finder(searcher, self.catalogue)
+        #: who answers `type:report` and `type:record`
+        self.records: dict[Kind, Records] = {}
 
     async def start(self) -> None:
         await self.catalogue.refresh(self._db)
@@ -70,8 +81,10 @@ class Search:
         """One page, best first. Facets say what the files of this page are, and those that would follow."""
         caller.need("read")
         began = time.monotonic()
-        asked, shown = ask(text), Shown.read(page)
-        limits = _counted(asked, limits)
+        asked = ask(text)
+        if asked.kind in ("report", "record"):
+            return await self._records(caller, asked, limits, page)
+        shown, limits = Shown.read(page), _counted(asked, limits)
         if asked.kind == "repo":
             found = await self._finder.page_of_sources(caller, asked, limits, shown)
             hits, sources = [], await self._source_answers(found.page, found.standings)
@@ -88,8 +101,18 @@ class Search:
             found.counted,
             found.then.token() if goes_on else "",
             sources,
-            facets(found.hits, self.catalogue.find) if with_facets else None,
+            facets=facets(found.hits, self.catalogue.find) if with_facets else None,
         )
+
+    async def _records(self, caller: Caller, asked: Asked, limits: Limits, page: str) -> SearchAnswer:
+        began = time.monotonic()
+        if asked.kind not in self.records:
+            raise BadQuery(f"there are no {asked.kind}s here", hint="leave `type:` out to search files")
+        found = await self.records[asked.kind](caller, asked.words, limits.lines, page)
+        counted = Counted(found.total, 0)
+        seconds = round(time.monotonic() - began, 6)
+        goes_on = bool(found.next_page)
+        return SearchAnswer([], 0, goes_on, seconds, counted, found.next_page, records=found.records)
 
     async def stream(
         self, caller: Caller, text: str, limits: Limits
@@ -97,6 +120,8 @@ class Search:
         """As they are found, and at the end a summary. What is wrong with the query is said at once."""
         caller.need("read")
         asked = ask(text)
+        if asked.kind in ("report", "record"):
+            raise BadQuery(f"{asked.kind}s come in pages, not as a stream", hint="accept application/json")
         limits = msgspec.structs.replace(_counted(asked, limits), rank=False)
         return self._stream(caller, asked, limits)
 

@@ -38,7 +38,7 @@ def search(args: Namespace) -> int:
     if answer.partial:
         sys.stdout.flush()
         print(f"skep: {answer.lines} lines shown; there may be more (--lines N shows more)", file=sys.stderr)
-    return exits.OK if answer.hits or answer.sources else exits.NOTHING_FOUND
+    return exits.OK if answer.hits or answer.sources or answer.records else exits.NOTHING_FOUND
 
 
 def _complete(client: Client, text: str) -> int:
@@ -59,8 +59,8 @@ def _count(counted: Counted, json: bool) -> int:
 
 def _objects(answer: SearchAnswer) -> Iterator[str]:
     """A file found by its name alone has no matching line: line, column and text are null."""
-    for source in answer.sources:
-        yield msgspec.json.encode(source).decode()
+    for one in (*answer.sources, *answer.records):
+        yield msgspec.json.encode(one).decode()
     for hit in answer.hits:
         about = {field: getattr(hit, field) for field in hit.__struct_fields__ if field not in ("lines", "more")}
         if not hit.why:
@@ -80,8 +80,8 @@ def _objects(answer: SearchAnswer) -> Iterator[str]:
 
 
 def _flat(answer: SearchAnswer, explain: bool) -> Iterator[str]:
-    for source in answer.sources:
-        yield clean(source.name)
+    for name in [*(one.name for one in answer.sources), *(one.name for one in answer.records)]:
+        yield clean(name)
     cut = False
     for hit in answer.hits:
         place = f"{hit.name}:{hit.path}"
@@ -105,6 +105,9 @@ def _grouped(answer: SearchAnswer, now: float, explain: bool) -> Iterator[str]:
     for source in answer.sources:
         fresh = f"{source.branch} {(source.commit or '')[:8]}, current {ago(source.fetched_at, now)}"
         yield f"{paint(clean(source.name), '1')}  {paint(clean(fresh) if source.branch else 'not searchable yet', '2')}"
+    for record in answer.records:
+        fields = ", ".join(f"{name} {value}" for name, value in record.fields.items())
+        yield f"{paint(clean(record.name), '1')}  {paint(clean(fields), '2')}"
     for number, hit in enumerate(answer.hits):
         if number:
             yield ""
