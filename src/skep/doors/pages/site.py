@@ -12,6 +12,7 @@ from skep.doors.pages import (
     reports,
     rules,
     search,
+    searches,
     sources,
     static,
     status,
@@ -22,6 +23,7 @@ from skep.doors.pages import (
 
 HANDLERS = [
     *search.HANDLERS,
+    *searches.HANDLERS,
     *sources.HANDLERS,
     *reports.HANDLERS,
     *lists.HANDLERS,

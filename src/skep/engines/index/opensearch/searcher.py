@@ -15,8 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
+import numpy as np
+
 from skep.engines.db.base import Database
-from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, batches
 from skep.engines.index.opensearch.hits import OpenSearchHits
@@ -27,7 +29,9 @@ from skep.engines.index.opensearch.tables import ALL, Gone, Tables
 from skep.engines.index.opensearch.view import Reader, State
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.folders import open_shard
+from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.shard import Shard
+from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Damaged, SkepError
 from skep.model.search import BookInfo, Damage, Delta, Document, Fence, Limits, Query, ShardInfo
 
@@ -80,7 +84,7 @@ class OpenSearchSearcher:
         await self._tables.lose()
         return not known
 
-    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+    async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._change():
             if await self._tables.is_repeat(delta):
                 await asyncio.to_thread(_remove, delta.shards)
@@ -96,12 +100,24 @@ class OpenSearchSearcher:
             self._sure = False
             generation = await self._tables.begin()
             await asyncio.to_thread(self._write, generation, delta.number, shards)
-            if not await self._tables.adopt(delta, fence, generation):
+            also = await watcher(delta, fence, *self._sides(delta, fence, shards)) if watcher else None
+            if not await self._tables.adopt(delta, fence, generation, also):
                 return False
             await self._load()
             await asyncio.to_thread(_remove, delta.shards)
             await self._tidy()
             return True
+
+    def _sides(self, delta: Delta, fence: Fence, shards: Sequence[Shard]) -> tuple[Side, Side]:
+        """What goes is searched among all of the source: nobody compares more than files of one name."""
+        mine = np.arange(delta.number + 1) == delta.number
+        standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at, delta.rules)
+        parts = tuple(Part(shard, np.zeros(shard.documents, bool)) for shard in shards)
+        new = Snapshot(parts, {delta.number: standing})
+        return (
+            lambda query, limits: self.search(query, mine, limits),
+            lambda query, limits: TrigramHits(self._executor, new, _unread, query, mine, limits, self._shelf),
+        )
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
@@ -247,3 +263,7 @@ def _queries(dead: list[Gone]) -> Iterator[Filter]:
             piece = paths[at : at + _MOST_PATHS]
             named = [] if ALL in piece else [{"terms": {"path": piece}}]
             yield {"bool": {"filter": [*older, *named]}}
+
+
+def _unread(damaged: dict[str, str]) -> None:
+    log.warning("a delta cannot be searched for what is new", extra={"damaged": damaged})
