@@ -4,6 +4,7 @@ from litestar import Litestar
 
 from skep.doors.pages import (
     contexts,
+    credentials,
     docs,
     files,
     lists,
@@ -23,6 +24,7 @@ HANDLERS = [
     *search.HANDLERS,
     *sources.HANDLERS,
     *lists.HANDLERS,
+    *credentials.HANDLERS,
     *files.HANDLERS,
     *login.HANDLERS,
     *topics.HANDLERS,
