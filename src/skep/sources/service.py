@@ -213,12 +213,16 @@ class Sources:
             added = await self.add(caller, url, visibility=visibility)
             return Fetching(added.source, added.source.added_at)
 
-    async def accept(self, caller: Caller, ref: str) -> Source:
-        """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed."""
+    async def accept(self, caller: Caller, ref: str, *, loss: str = "") -> Source:
+        """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed.
+
+        With `loss`, only if that is the one."""
         caller.need("write")
         source = await self.show(caller, ref)
         if source.state != "asking" or source.failure is None:
             raise Conflict(f"{source.name} asks for nothing: it is {source.state}")
+        if loss not in ("", source.failure.loss):
+            raise Conflict(f"{source.name} asks about something else by now", hint="look again at what would be lost")
         loss = source.failure.loss
 
         async def work(tx: Tx) -> None:

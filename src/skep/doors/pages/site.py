@@ -4,6 +4,7 @@ from litestar import Litestar
 
 from skep.doors.pages import (
     contexts,
+    credentials,
     docs,
     files,
     lists,
@@ -27,6 +28,7 @@ HANDLERS = [
     *sources.HANDLERS,
     *reports.HANDLERS,
     *lists.HANDLERS,
+    *credentials.HANDLERS,
     *files.HANDLERS,
     *login.HANDLERS,
     *topics.HANDLERS,
