@@ -169,10 +169,13 @@ class OpenSearchSearcher:
     async def _copy(self) -> None:
         """Into a new index, aside; then the alias is swapped. Until then the old one answers."""
         state = self._state
-        groups = Reader(self._node, state).groups([])
+        reader = Reader(self._node, state)
+        bodies = (one for group in reader.groups([]) for one in reader.bodies(group))
         known, _ = await self._tables.known()
         name, uuid = await asyncio.to_thread(self._indexes.make)
-        await asyncio.to_thread(self._indexes.fill, name, ((o.place, o.source, d) for g in groups for o, d in g))
+        await asyncio.to_thread(
+            self._indexes.fill, name, ((light.place, light.source, document) for light, document in bodies)
+        )
         await self._tables.know([*known, uuid])
         await asyncio.to_thread(self._indexes.swap, name)
         await self._tables.know([uuid])
