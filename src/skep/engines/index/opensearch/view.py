@@ -5,6 +5,7 @@ So everything that is decided about a document (does it match, where, how well) 
 
 import base64
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 
 from skep.engines.index.base import Size, Standing
+from skep.engines.index.books import Books
 from skep.engines.index.opensearch.documents import LIGHT, PLACE_BITS, Light, light
 from skep.engines.index.opensearch.narrow import Filter, among, likely, narrow
 from skep.engines.index.opensearch.node import Node, Slow
@@ -39,8 +41,8 @@ _FIRST_BYTES, _BYTES = 500_000, 4_000_000
 #: bytes of content out of which the best are chosen, and how many when they are also counted; and the share of the
 #: time that is spent on fetching them
 _RANKED_BYTES, _COUNTED_BYTES, _RANKED_SHARE = 32_000_000, 64_000_000, 0.5
-#: shards that live for milliseconds are best kept in memory
-_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # a folder of its own is made there
+#: shards that live for milliseconds are best kept in memory, where there is this much of it to spare
+_MEMORY, _SPARE = Path("/dev/shm"), 512_000_000  # noqa: S108  # a folder of its own is made there
 
 _decode = msgspec.msgpack.Decoder(Document).decode
 
@@ -56,6 +58,7 @@ class State:
     gone: dict[tuple[int, str], int] = field(default_factory=dict)
     aborted: frozenset[int] = frozenset()
     size: Size = field(default_factory=lambda: Size(0, 0, 0))
+    books: Books = field(default_factory=Books)
 
     def is_live(self, one: Light) -> bool:
         if one.source not in self.standings or one.born > self.generation or one.born in self.aborted:
@@ -202,9 +205,16 @@ class View(Snapshot):
 
 def _shards(group: list[tuple[Light, Document]]) -> Iterator[Part]:
     """Open files outlive their names, so the folder can go at once."""
-    with tempfile.TemporaryDirectory(prefix="skep-", dir=_MEMORY) as folder:
+    with tempfile.TemporaryDirectory(prefix="skep-", dir=_memory()) as folder:
         documents = ((one.source, document) for one, document in group)
         made = TrigramBuilder().build_mixed(documents, Path(folder), lambda _: None)
         shards = [Shard(Path(info.folder)) for info in made]
     for shard in shards:
         yield Part(shard, np.zeros(shard.documents, bool))
+
+
+def _memory() -> Path | None:
+    try:
+        return _MEMORY if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _SPARE else None
+    except OSError:
+        return None
