@@ -50,7 +50,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     database: Annotated[str, _about("sqlite: (DATA/skep.db), sqlite:PATH, postgresql://…, memory:")] = "sqlite:"
     log: Annotated[str, _about("where topics live; db: keeps them in the database")] = "db:"
-    index: Annotated[str, _about("where the search index lives; file: is DATA/index")] = "file:"
+    index: Annotated[str, _about("where the search index lives; file: (DATA/index), file:PATH, opensearch://…")] = (
+        "file:"
+    )
     blobs: Annotated[str, _about("where packages and outputs live; file: is DATA/blobs, memory: forgets")] = "file:"
     durability: Annotated[
         Literal["full", "delayed"],

@@ -19,6 +19,8 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
+from skep.engines.index.books import BookInfo
+from skep.engines.index.library import Library, merge, pick
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, batches
 from skep.engines.index.opensearch.hits import OpenSearchHits
@@ -43,11 +45,12 @@ _MOST_PATHS = 10_000
 
 
 class OpenSearchSearcher:
-    def __init__(self, address: Address, db: Database) -> None:
+    def __init__(self, address: Address, db: Database, books: Path) -> None:
         self._node = Node(address)
         self._indexes = Indexes(self._node, address)
         self._tables = Tables(db, address.prefix)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._library = Library(books)
         self._shelf = Shelf()
         self._state = State()
         #: states that running searches look at: what they see is not deleted yet
@@ -61,6 +64,8 @@ class OpenSearchSearcher:
     async def start(self) -> None:
         await self._tables.migrate()
         await self._identify()
+        await asyncio.to_thread(self._library.sweep)
+        await self._show_books()
         await self._load()
         await self._measure()
 
@@ -68,8 +73,13 @@ class OpenSearchSearcher:
         """What the database says; after something went wrong nobody else knows for sure."""
         _, generation = await self._tables.known()
         gone = {(one.number, one.path): one.generation for one in await self._tables.gone()}
-        aborted = frozenset(await self._tables.aborted())
-        self._state = State(generation, await self._tables.standings(), gone, aborted, self._state.size)
+        self._state = replace(
+            self._state,
+            generation=generation,
+            standings=await self._tables.standings(),
+            gone=gone,
+            aborted=frozenset(await self._tables.aborted()),
+        )
         self._sure = True
 
     async def _identify(self) -> bool:
@@ -148,6 +158,22 @@ class OpenSearchSearcher:
                 await self._load()
                 await self._tidy()
 
+    async def annotate(self, info: BookInfo) -> bool:
+        async with self._change():
+            try:
+                await asyncio.to_thread(self._library.take_in, info)
+            except (Damaged, OSError) as error:
+                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
+                return False
+            await self._show_books()
+            return True
+
+    async def _show_books(self) -> None:
+        self._state = replace(self._state, books=await asyncio.to_thread(self._library.open))
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return bool(self._state.books.has(np.array(blobs, np.bytes_)).all())
+
     def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
         self._looked_at.add(self._state)
         return OpenSearchHits(self._executor, self._node, self._state, query, visible, limits, self._shelf)
@@ -184,18 +210,25 @@ class OpenSearchSearcher:
         """Merging is the server's affair; here the dead are deleted, and an index of an older format is copied."""
         async with self._change():
             await self._tidy()
-            if await asyncio.to_thread(self._indexes.is_current):
-                return False
-            await self._copy()
-            return True
+            if not await asyncio.to_thread(self._indexes.is_current):
+                await self._copy()
+                return True
+            chosen = pick(self._state.books.books)
+            if chosen:
+                await asyncio.to_thread(merge, self._library, chosen)
+                await self._show_books()
+            return bool(chosen)
 
     async def _copy(self) -> None:
         """Into a new index, aside; then the alias is swapped. Until then the old one answers."""
         state = self._state
-        groups = Reader(self._node, state).groups([])
+        reader = Reader(self._node, state)
+        bodies = (one for group in reader.groups([]) for one in reader.bodies(group))
         known, _ = await self._tables.known()
         name, uuid = await asyncio.to_thread(self._indexes.make)
-        await asyncio.to_thread(self._indexes.fill, name, ((o.place, o.source, d) for g in groups for o, d in g))
+        await asyncio.to_thread(
+            self._indexes.fill, name, ((light.place, light.source, document) for light, document in bodies)
+        )
         await self._tables.know([*known, uuid])
         await asyncio.to_thread(self._indexes.swap, name)
         await self._tables.know([uuid])
