@@ -10,12 +10,14 @@ from skep.link.messages import AnswerBody, AskBody, GitOf
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
+from skep.model.report import Annotate, Annotated, PutReport
 from skep.model.search import Adopt, Adopted, Verified, Verify, Where
 from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
 from skep.roles.gathering import Gathering
 from skep.search.adoption import Adoption
+from skep.search.reports import SourceReports
 from skep.sources.git.through import give
 from skep.sources.service import Sources
 from skep.spaces import asked
@@ -44,6 +46,7 @@ class Requests:
         journal: Journal,
         moves: Moves,
         gathering: Gathering,
+        source_reports: SourceReports,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -59,6 +62,7 @@ class Requests:
         self._moves = moves
         self._gathering = gathering
         self._tunnels = gathering.tunnels
+        self._source_reports = source_reports
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -77,6 +81,10 @@ class Requests:
                 done = await self._adoption.adopt(fence, here, self._clock.now())
                 self._fleet.settled(fence.source)
                 return Adopted(done)
+            case Annotate(book, known):
+                return Annotated(await self._adoption.annotate(book, known))
+            case PutReport(source, epoch, report):
+                return Adopted(await self._source_reports.store(await self._held(source), epoch, report))
             case CopyWanted() | Copied():
                 return await self._copy(member, body)
             case _:
