@@ -64,6 +64,27 @@ def test_search_without_a_mouse(tab: Tab, pages: dict[str, str]) -> None:
     )
 
 
+OFFERED = """new Promise(done => {
+  const look = () => document.querySelector('#offers li') ? done(1) : requestAnimationFrame(look);
+  look();
+})"""
+
+
+def test_the_box_completes_what_is_written(tab: Tab, pages: dict[str, str]) -> None:
+    tab.open(pages["home"])
+    tab.call("Input.insertText", text="honey lang:pyth")
+    tab.value(OFFERED)
+    assert tab.value("document.getElementById('q').getAttribute('aria-expanded')") == "true"
+    tab.press("ArrowDown")
+    assert tab.value("document.querySelector('#offers [aria-selected=true]').textContent") == "lang:Python"
+    tab.press("Enter", "\r")
+    assert tab.value("document.getElementById('q').value") == "honey lang:Python "
+    assert tab.value("document.getElementById('offers').hidden") is True
+    tab.press("Enter", "\r")
+    tab.wait("Page.loadEventFired")
+    assert tab.value("document.querySelector('.path').textContent") == "src/main.py"
+
+
 def test_hostile_names_stay_text(tab: Tab, pages: dict[str, str]) -> None:
     tab.open(pages["results"])
     assert tab.value("[...document.scripts].every(one => one.src.includes('/static/'))")
