@@ -15,14 +15,13 @@ import pytest
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_memory
 from skep.engines.index.base import Searcher
-from skep.engines.index.books import BookInfo
 from skep.engines.index.opensearch import OpenSearchSearcher
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.address import parse as parse_address
 from skep.engines.index.trigram import open_trigram
 from skep.engines.open import find as find_engine
 from skep.errors import BadInput, Damaged, Unavailable
-from skep.model.search import And, Limits, Not, Term, Within
+from skep.model.search import And, BookInfo, Limits, Not, Term, Within
 from skep.search.query import parse
 from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from tests.index import test_ripgrep_equality, test_trigram_adopt, test_trigram_search
