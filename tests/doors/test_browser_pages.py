@@ -18,6 +18,7 @@ def pages(full_skep: RunningSkep) -> dict[str, str]:
         "wrong": "/?q=%2Fab(%2F",
         "sources": "/sources",
         "source": f"/sources/{source}",
+        "report": f"/sources/{source}/report",
         "file": f"/sources/{source}/file/src/main.py",
         "tree": f"/sources/{source}/tree/src",
         "status": "/status",
