@@ -4,6 +4,8 @@ import msgspec
 
 from skep.access.service import Access
 from skep.gather.service import Gather
+from skep.search.reports import SourceReports
+from skep.search.saved import Saved
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
@@ -33,6 +35,8 @@ class Core(msgspec.Struct, frozen=True):
     groups: Groups
     queue: Queue
     search: Search
+    reports: SourceReports
+    searches: Saved
     gather: Gather
     spaces: Spaces
     contexts: Contexts
