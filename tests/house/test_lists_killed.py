@@ -7,7 +7,7 @@ from pathlib import Path
 from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
 
-FILES, PER_FILE, KILLS = 20, 60, 4
+FILES, PER_FILE, KILLS = 20, 60, 3
 
 
 def written(numbers: list[int]) -> dict[str | bytes, bytes | str | None]:
