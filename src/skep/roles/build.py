@@ -32,6 +32,7 @@ from skep.roles.gathering import Gathering
 from skep.roles.moving import Moving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
+from skep.search.report_records import ReportRecords
 from skep.search.reports import SourceReports
 from skep.search.saved import Saved
 from skep.search.service import Search
@@ -122,8 +123,7 @@ async def open_rooms(
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
-        owners = Owners(db, me, min(BEAT_SECONDS, settings.beat_every))
-        statuses = Statuses(db, clock, me)
+        owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
@@ -145,6 +145,7 @@ async def open_rooms(
         ):
             await room.start()
         gathering = await _gathering(stack, db, clock, topics, settings)
+        records = await _records(stack, settings, db, search)
         gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
         http = _http(settings)
         stack.push_async_callback(http.close)
@@ -184,6 +185,7 @@ async def open_rooms(
         loops: list[Loop] = [
             topics.follow,
             search.follow,
+            records.follow,
             adoption.follow,
             gathering.follow,
             gathering.bring,
@@ -239,6 +241,15 @@ def _fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
         expected=settings.workers_expected,
         first_wait=settings.first_wait,
     )
+
+
+async def _records(stack: AsyncExitStack, settings: Settings, db: Database, search: Search) -> ReportRecords:
+    engine = await find("records", settings.records)(settings.records, data=Path(settings.data))
+    stack.push_async_callback(engine.close)
+    records = ReportRecords(db, engine)
+    await records.start()
+    search.records["report"] = records.search
+    return records
 
 
 def _http(settings: Settings) -> Http:

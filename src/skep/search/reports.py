@@ -9,7 +9,7 @@ from skep.model.answers import ReportAnswer
 from skep.model.caller import Caller
 from skep.model.report import Report, ReportPoint
 from skep.model.source import Held
-from skep.sources.service import Sources
+from skep.sources.service import CATALOGUE, Sources
 
 #: of one source
 KEPT = 100
@@ -19,7 +19,8 @@ _STEPS = (
         source TEXT NOT NULL, version TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, files BIGINT NOT NULL,
         lines BIGINT NOT NULL, functions BIGINT NOT NULL, score DOUBLE PRECISION NOT NULL,
         complexity DOUBLE PRECISION NOT NULL, body TEXT NOT NULL, PRIMARY KEY (source, version));
-    CREATE INDEX report_newest ON report (source, at)
+    CREATE INDEX report_newest ON report (source, at);
+    CREATE INDEX report_at ON report (at)
     """,
 )
 
@@ -67,6 +68,7 @@ class SourceReports:
                 source=held.source,
                 kept=KEPT,
             )
+            tx.ring(CATALOGUE)
 
         await self._db.write(work)
         return True

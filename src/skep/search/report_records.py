@@ -1,0 +1,121 @@
+"""Reports as records, so that they can be searched: `type:report language:Go complexity:[10 TO *]`.
+
+They follow the catalogue: who may see a source may see its report, from the next moment on, and a removed one has none.
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import msgspec
+
+from skep.engines.db.base import Database, Row, Value
+from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
+from skep.errors import BadInput
+from skep.model.answers import RecordHit, RecordPage
+from skep.model.caller import Caller, Visibility
+from skep.model.report import Report
+from skep.sources.service import CATALOGUE
+from skep.sources.views import named
+
+KIND = Kind(
+    "reports",
+    (
+        Field("name", "text"),
+        Field("visibility", "keyword", stored=False),
+        Field("language", "keyword", many=True, faceted=True),
+        Field("licence", "keyword", faceted=True),
+        Field("files", "int"),
+        Field("lines", "int"),
+        Field("functions", "int"),
+        Field("complexity", "float"),
+        Field("function", "text", many=True),
+        Field("path", "text", many=True),
+    ),
+    words=("name", "function", "path"),
+)
+_AT_ONCE = 1_000
+_VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
+
+
+class ReportRecords:
+    def __init__(self, db: Database, records: Records) -> None:
+        self._db = db
+        self._records = records
+        #: what was read so far: of the catalogue, and of the reports
+        self._place = (-1, -1)
+        self._since = 0.0
+
+    async def start(self) -> None:
+        anew = await self._records.declare(KIND)
+        await self.refresh()
+        if anew:
+            await self._records.filled(KIND.name)
+
+    async def follow(self) -> None:
+        """For ever: what has changed in the catalogue, or was reported anew."""
+        async with self._db.listen(CATALOGUE) as bell:
+            while True:
+                await self.refresh()
+                await bell.wait(30.0)
+
+    async def refresh(self) -> None:
+        while changed := await named(self._db, *self._place, _AT_ONCE):
+            await self._put([source.id for source in changed])
+            self._place = (changed[-1].revision, changed[-1].number)
+        fresh = await self._db.read("SELECT source, at FROM report WHERE at > :since ORDER BY at", since=self._since)
+        for first in range(0, len(fresh), _AT_ONCE):
+            rows = fresh[first : first + _AT_ONCE]
+            await self._put([row["source"] for row in rows])
+            self._since = rows[-1]["at"]
+
+    async def _put(self, sources: Sequence[str]) -> None:
+        """As they stand now; those that are gone, or have no report, have no record."""
+        given: dict[str, Value] = {f"s{n}": source for n, source in enumerate(dict.fromkeys(sources))}
+        rows = await self._db.read(
+            "SELECT source.id, source.name, source.visibility, report.body FROM source JOIN report "  # noqa: S608
+            "ON report.source = source.id AND report.at = (SELECT max(at) FROM report WHERE source = source.id) "
+            f"WHERE source.state <> 'removed' AND source.id IN ({', '.join(f':{name}' for name in given)})",
+            **given,
+        )
+        known = {row["id"] for row in rows}
+        gone = [source for source in given.values() if source not in known]
+        if gone:
+            await self._records.delete(KIND.name, OneOf("id", [str(source) for source in gone]))
+        if rows:
+            await self._records.put(KIND.name, [_record(row) for row in rows])
+
+    async def search(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
+        """What `type:report` asks for."""
+        if page and not page.isdecimal():
+            raise BadInput(f"{page!r} is not a page token of this search", hint="use `next_page` of the answer before")
+        start = int(page or 0)
+        visible = [one for one in _VISIBILITIES if caller.sees(one)]
+        found = await self._records.search(
+            KIND.name, Ask(words, only=(OneOf("visibility", visible),), start=start, limit=limit)
+        )
+        hits = [
+            RecordHit(one.id, str(one.values.get("name", "")), dict(one.values), one.id, one.score)
+            for one in found.records
+        ]
+        goes_on = found.total > start + len(hits) and bool(hits)
+        return RecordPage(hits, found.total, str(start + len(hits)) if goes_on else "")
+
+
+def _record(row: Row) -> Record:
+    report = msgspec.json.decode(row["body"], type=Report)
+    hot = [*report.hot, *report.complex]
+    return Record(
+        row["id"],
+        {
+            "name": row["name"],
+            "visibility": row["visibility"],
+            "language": [one.name for one in report.languages if one.name],
+            "licence": report.licence or "unknown",
+            "files": report.total.files,
+            "lines": report.total.lines,
+            "functions": report.functions,
+            "complexity": report.complexity,
+            "function": list(dict.fromkeys(one.name for one in hot)),
+            "path": list(dict.fromkeys(one.path for one in hot)),
+        },
+    )

@@ -1,0 +1,71 @@
+"""Reports found by words, fields and ranges: by who may see their sources, and only as long as there is one."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.errors import BadQuery
+from skep.model.caller import SYSTEM, Caller
+from skep.model.report import Hot, LanguageShare, Report, Share
+from skep.model.search import Limits
+from tests.tasks.house import Engine, coordinator
+
+STRANGER = Caller("somebody", frozenset({"read"}))
+
+
+def report(language: str, complexity: float, *functions: str) -> Report:
+    share = Share(2, 100, 40)
+    hot = [Hot(f"src/{name}.x", 3, name, language, 9, 1, 1, 1, 1, 2.0, 4) for name in functions]
+    languages = [LanguageShare(language, share)]
+    nothing = Share()
+    return Report("c" * 40, "MIT", share, languages, {}, nothing, nothing, nothing, 3, 2.0, complexity, hot, [], [])
+
+
+async def found(engine: Engine, query: str, caller: Caller = SYSTEM) -> list[str]:
+    return sorted(hit.name for hit in (await engine.core.search.search(caller, query, Limits())).records)
+
+
+async def store(engine: Engine, url: str, report: Report) -> str:
+    source = (await engine.core.sources.add(SYSTEM, url)).source
+    held = await engine.core.sources.held(source.id)
+    assert held is not None
+    await engine.core.reports.store(held, held.epoch, report)
+    return source.id
+
+
+async def until(engine: Engine, query: str, names: list[str], caller: Caller = SYSTEM) -> None:
+    """The follower hears of it by a bell."""
+    async with engine.db.listen("nothing") as bell:
+        while await found(engine, query, caller) != names:
+            await bell.wait(0.05)
+
+
+async def test_by_words_fields_and_ranges_and_who_may_see(tmp_path: Path) -> None:
+    async with coordinator(tmp_path, "sqlite:") as engine:
+        first = await store(engine, "https://host.example/tea", report("Go", 12.0, "pour"))
+        await store(engine, "https://host.example/pot", report("Python", 2.0, "boil", "pour"))
+        both = ["host.example/pot", "host.example/tea"]
+        await until(engine, "type:report pour", both)
+        assert await found(engine, "type:report boil") == both[:1]
+        assert await found(engine, "type:report language:Go") == both[1:]
+        assert await found(engine, "type:report complexity:[10 TO 20]") == both[1:]
+        with pytest.raises(BadQuery):
+            await found(engine, "type:report nosuchfield:x")
+
+        await engine.core.sources.update(SYSTEM, first, visibility="private")
+        await until(engine, "type:report pour", both[:1], STRANGER)
+        assert await found(engine, "type:report pour") == both
+        await engine.core.sources.remove(SYSTEM, first)
+        await until(engine, "type:report pour", both[:1])
+
+
+async def test_records_are_filled_again_when_they_are_lost(tmp_path: Path) -> None:
+    async with coordinator(tmp_path, "sqlite:") as engine:
+        await store(engine, "https://host.example/tea", report("Go", 12.0, "pour"))
+        await until(engine, "type:report pour", ["host.example/tea"])
+    lost = tmp_path / "records"
+    lost.rename(tmp_path / "gone")
+    async with coordinator(tmp_path, "sqlite:") as engine:
+        assert await found(engine, "type:report pour") == ["host.example/tea"]
+        assert msgspec.json.encode(await engine.core.reports.show(SYSTEM, "host.example/tea"))
