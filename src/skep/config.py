@@ -51,7 +51,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database: Annotated[str, _about("sqlite: (DATA/skep.db), sqlite:PATH, postgresql://…, memory:")] = "sqlite:"
     log: Annotated[str, _about("where topics live; db: keeps them in the database")] = "db:"
     index: Annotated[str, _about("where the search index lives; file: is DATA/index")] = "file:"
-    blobs: Annotated[str, _about("where packages and outputs live; file: is DATA/blobs, memory: forgets")] = "file:"
+    blobs: Annotated[
+        str, _about("where packages and outputs live; file: is DATA/blobs, s3://BUCKET/PREFIX, memory:")
+    ] = "file:"
     durability: Annotated[
         Literal["full", "delayed"],
         _about("delayed: runtime state (poll times, heartbeats) may lose its last second when the machine dies"),

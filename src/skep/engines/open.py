@@ -19,7 +19,7 @@ Kind = Literal["db", "log", "blobs", "index"]
 #: other spellings people use for a scheme
 _ALIASES = {"postgres": "postgresql"}
 #: which extra of skep brings a module that may be missing
-_EXTRAS = {"asyncpg": "postgres", "nats": "nats"}
+_EXTRAS = {"asyncpg": "postgres", "nats": "nats", "obstore": "s3"}
 
 
 def find(kind: Kind, url: str) -> Callable[..., Any]:
