@@ -3,6 +3,7 @@
 import msgspec
 
 from skep.access.service import Access
+from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
@@ -38,6 +39,7 @@ class Core(msgspec.Struct, frozen=True):
     contexts: Contexts
     tasks: Tasks
     workers: Workers
+    fleet: Fleet
     rules: Rules
     log: Journal
     status: StatusView

@@ -60,12 +60,15 @@ class MemoryDesk:
         self.pending[n] = Order(n, FetchNow(source, 1))
         self.bells.ring(["orders"])
 
-    async def hello(self, hello: Hello) -> str | Refused:
+    async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         if hello.token != TOKEN:
             return Refused(None, "needs_token", "this token is not known", "ask for another")
         self.hellos.append(hello)
         await self._tell()
         return hello.member
+
+    async def watch(self, hello: Hello) -> None:
+        await asyncio.Event().wait()
 
     async def beat(self, member: str, beat: Beat) -> None:
         self.beats.append(beat)

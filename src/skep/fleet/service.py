@@ -4,8 +4,6 @@ On one machine there is one worker; it holds everything. Where there are none ye
 the first worker to say hello takes them.
 """
 
-import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -13,8 +11,8 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
-from skep.errors import NeedsToken
 from skep.fleet import orders
+from skep.fleet.tokens import Tokens
 from skep.model.answers import MemberStatus
 from skep.model.member import Offer
 from skep.model.source import Progress
@@ -41,13 +39,14 @@ class Fleet:
     def __init__(self, db: Database, clock: Clock, *, token: str, beat_every: float) -> None:
         self._db = db
         self._clock = clock
-        self._token_hash = hashlib.sha256(token.encode()).digest()
+        self.tokens = Tokens(db, clock, token)
         self._beat_every = beat_every
         #: member -> source -> what it does at this moment; not worth storing
         self._progress: dict[str, dict[str, Progress]] = {}
 
     async def start(self) -> None:
         await self._db.migrate("orders", orders.STEPS)
+        await self.tokens.start()
         await self._db.migrate("fleet", _STEPS)
 
     async def join(
@@ -58,14 +57,17 @@ class Fleet:
         role: str,
         offer: Offer = _NOTHING,
         also: Callable[[Tx], Awaitable[None]] | None = None,
+        *,
+        local: bool = True,
     ) -> None:
-        """A member says hello: it is alive, and a worker takes over the sources nobody holds. `also` is part of it."""
-        if not hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash):
-            raise NeedsToken("this member's token is not the one of this coordinator", hint="check its token setting")
+        """A member says hello: it is alive, and a worker takes over the sources nobody holds. `also` is part of it.
+
+        `local`: it came over the server's own socket."""
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
+            await self.tokens.admit(tx, member, token, role, local=local)
             await tx.rows(
                 "INSERT INTO member (id, role, state, status, boot, offer, mirror, joined_at, last_alive) "
                 "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :mirror, :now, :now) "

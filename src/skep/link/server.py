@@ -44,8 +44,12 @@ _SOCKET_PATH = 107
 class Desk(Protocol):
     """What the link asks of its coordinator."""
 
-    async def hello(self, hello: Hello) -> str | Refused:
-        """The id of the member whose token this is, or why not."""
+    async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
+        """The id of the member whose token this is, or why not. `local`: it came by the unix socket."""
+        ...
+
+    async def watch(self, hello: Hello) -> None:
+        """Raises as soon as the member may no longer be attached; never returns."""
         ...
 
     async def beat(self, member: str, beat: Beat) -> None: ...
@@ -96,12 +100,12 @@ class LinkServer:
         self._sessions: dict[str, Session] = {}
         self._server: Any = None
 
-    async def start(self, target: str, credentials: Any = None) -> str:
-        """Listen on `unix:PATH` or `HOST:PORT` (port 0: any); returns the target to dial."""
-        self._server = grpc.aio.server(options=_OPTIONS)
-        handler = grpc.stream_stream_rpc_method_handler(self._attach)
-        service, method = METHOD.strip("/").split("/")
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    def listen(self, target: str, credentials: Any = None) -> str:
+        """Listen on `unix:PATH` or `HOST:PORT` (port 0: any), without credentials in plain text; before `start`.
+
+        Returns the target to dial."""
+        if self._server is None:
+            self._server = grpc.aio.server(options=_OPTIONS)
         path = _socket_path(target)
         try:
             if credentials is None:
@@ -109,14 +113,24 @@ class LinkServer:
             else:
                 port = self._server.add_secure_port(target, credentials)
         except RuntimeError as error:
-            await self._server.stop(None)
             raise Conflict(f"cannot listen on {target}", hint="is another Skep using it?") from error
         if path is not None:
             path.chmod(0o600)
-        await self._server.start()
         return target if path is not None else f"{target.rpartition(':')[0]}:{port}"
 
-    async def stop(self, grace: float = 1.0) -> None:
+    async def start(self, target: str) -> str:
+        try:
+            address = self.listen(target)
+        except SkepError:
+            await self.stop(None)
+            raise
+        handler = grpc.stream_stream_rpc_method_handler(self._attach)
+        service, method = METHOD.strip("/").split("/")
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        await self._server.start()
+        return address
+
+    async def stop(self, grace: float | None = 1.0) -> None:
         stopping = Refused(None, "stopping", "the coordinator is stopping")
         await asyncio.gather(*(session.end(stopping) for session in list(self._sessions.values())))
         if self._server is not None:
@@ -125,7 +139,7 @@ class LinkServer:
     async def _attach(self, _: object, context: Any) -> None:
         wire = Wire(context, Joiner(UpFrame, HELLO_LIMIT))
         try:
-            session = await self._admit(wire)
+            session = await self._admit(wire, context.peer())
             if isinstance(session, Refused):
                 refused: Refused | None = session
             else:
@@ -133,9 +147,10 @@ class LinkServer:
         except SkepError as error:
             refused = Refused(None, error.code, error.message, error.hint)
         if refused is not None:
+            log.info("a stream from %s ends: %s", context.peer(), refused.message)
             await wire.write([refused])
 
-    async def _admit(self, wire: Wire) -> Session | Refused:
+    async def _admit(self, wire: Wire, peer: str) -> Session | Refused:
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
                 first = await wire.read()
@@ -148,10 +163,10 @@ class LinkServer:
             return Refused(
                 None,
                 "protocol",
-                f"the coordinator speaks link protocol {PROTOCOL}, the worker {hello.protocol}",
+                f"the coordinator speaks link protocol {PROTOCOL}, the {hello.roles[0]} {hello.protocol}",
                 "run the same version of Skep on both",
             )
-        member = await self._desk.hello(hello)
+        member = await self._desk.hello(hello, local=peer.startswith("unix:"))
         if isinstance(member, Refused):
             return member
         session = Session(self._desk, wire, hello, self._beat_every)

@@ -248,6 +248,28 @@ class NewToken(msgspec.Struct, frozen=True):
     info: TokenInfo
 
 
+class MemberToken(msgspec.Struct, frozen=True):
+    """What a worker or manager joins with; known by the beginning of its hash."""
+
+    id: str
+    name: str
+    roles: list[str]
+    #: many members may use it
+    shared: bool
+    #: ids of those that do, without the role
+    members: list[str]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+class NewMemberToken(msgspec.Struct, frozen=True):
+    token: str
+    info: MemberToken
+    #: one line that says where, with which token and whom to trust; empty: this server takes no members from elsewhere
+    join: str = ""
+
+
 class ErrorBody(msgspec.Struct, frozen=True):
     code: str
     message: str

@@ -17,3 +17,7 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: dict[str, str | float] = {}
     #: it mirrors sources
     mirror: bool = True
+    #: how people call it; pins may name it so
+    name: str = ""
+    #: how much it can hold in comparison with others
+    capacity: float = 1.0

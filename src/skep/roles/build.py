@@ -77,7 +77,7 @@ class Rooms(msgspec.Struct, frozen=True):
     desk: Desk
     adoption: Adoption
     searcher: Searcher
-    #: what runs for as long as the process does
+    #: what runs for as long as the process does, by its roles
     loops: list[Loop]
 
 
@@ -119,8 +119,10 @@ async def open_rooms(
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         journal = Journal(db, clock, settings.log_lines)
-        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, owners, journal):
+        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, journal):
             await room.start()
+        if "coordinator" in settings.roles:
+            await owners.start()
         gather = Gather(sources, data, interest)
         lists = Lists(db, clock, sources)
         await lists.start()
@@ -148,6 +150,7 @@ async def open_rooms(
             contexts,
             tasks,
             Workers(db, fleet),
+            fleet,
             rules,
             journal,
             StatusView(db, clock, fleet, searcher, statuses),
@@ -156,15 +159,11 @@ async def open_rooms(
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
-        loops: list[Loop] = [
-            topics.follow,
-            search.follow,
+        duties: list[Loop] = [
             adoption.follow,
             partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http).follow,
             partial(sweep_for_ever, topics),
-        ]
-        loops += [
             dispatcher.run,
             dispatcher.keep,
             partial(news.tell, db, topics, clock),
@@ -172,9 +171,9 @@ async def open_rooms(
             triggers.follow,
             triggers.follow_clock,
             partial(statuses.keep, partial(_alive, fleet)),
+            *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
         ]
-        if not isinstance(log, TxLog):
-            loops.append(partial(relay.carry, db, log))
+        loops = [topics.follow, search.follow, *(duties if "coordinator" in settings.roles else [])]
         requests = Requests(
             clock,
             fleet,

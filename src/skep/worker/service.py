@@ -12,6 +12,7 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
+from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
 from skep.manager.service import manage
@@ -36,7 +37,7 @@ class Worker:
         self,
         settings: Settings,
         data: Path,
-        link: str,
+        link: Dial | str,
         token: str,
         clock: Clock,
         kinds: Mapping[str, Kind],
@@ -98,7 +99,7 @@ class Worker:
             group.create_task(link.run())
             if self._lines is not None:
                 group.create_task(self._lines.run(link.ask))
-            if self._settings.manager:
+            if "manager" in self._settings.roles:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
 

@@ -8,6 +8,8 @@ from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.admin import print_json
 from skep.doors.cli.terminal import ago, clean, table, width
+from skep.errors import NotFound
+from skep.model.answers import WorkerView
 
 
 def listing(args: Namespace) -> int:
@@ -17,20 +19,35 @@ def listing(args: Namespace) -> int:
         for one in workers:
             print_json(one)
         return exits.OK
-    now = time.time()
     for one in workers:
-        member, offer = one.member, one.offer
-        print(clean(f"{member.id}  {member.state}, heard {ago(member.last_alive, now)}  {member.status}"))
-        facts = {
-            "kinds": ", ".join(offer.kinds),
-            "at once": ", ".join(f"{slot} {count}" for slot, count in offer.slots.items()),
-            "labels": ", ".join(offer.labels),
-            "tools": ", ".join(offer.tools),
-            "facts": ", ".join(f"{name} {value}" for name, value in offer.facts.items()),
-            "running": ", ".join(f"{task.name} ({task.id})" for task in one.running),
-        }
-        print("\n".join(f"  {key:<9}{clean(value)}" for key, value in facts.items() if value))
+        _print(one)
     return exits.OK
+
+
+def show(args: Namespace) -> int:
+    with Client() as client:
+        workers = client.workers.list()
+    found = [one for one in workers if args.worker in (one.member.id, one.offer.name)]
+    if not found:
+        raise NotFound(f"there is no worker {args.worker!r}", hint="`skep worker list` shows those there are")
+    for one in found:
+        print_json(one) if args.json else _print(one)
+    return exits.OK
+
+
+def _print(one: WorkerView) -> None:
+    member, offer = one.member, one.offer
+    heard = ago(member.last_alive, time.time())
+    print(clean(f"{member.id}  {offer.name}  {member.state}, heard {heard}  {member.status}"))
+    facts = {
+        "kinds": ", ".join(offer.kinds),
+        "at once": ", ".join(f"{slot} {count}" for slot, count in offer.slots.items()),
+        "labels": ", ".join(offer.labels),
+        "tools": ", ".join(offer.tools),
+        "facts": ", ".join(f"{name} {value}" for name, value in offer.facts.items()),
+        "running": ", ".join(f"{task.name} ({task.id})" for task in one.running),
+    }
+    print("\n".join(f"  {key:<9}{clean(value)}" for key, value in facts.items() if value))
 
 
 def select(args: Namespace) -> int:
