@@ -36,6 +36,8 @@ class MemoryDesk:
         self.got: list[int] = []
         self.beats: list[Beat] = []
         self.hellos: list[Hello] = []
+        #: of each hello: it came by the socket
+        self.local: list[bool] = []
         self.left: list[str] = []
         self.held_keys: tuple[Key, ...] = ()
         #: sources that people asked for
@@ -64,6 +66,7 @@ class MemoryDesk:
         if hello.token != TOKEN:
             return Refused(None, "needs_token", "this token is not known", "ask for another")
         self.hellos.append(hello)
+        self.local.append(local)
         await self._tell()
         return hello.member
 

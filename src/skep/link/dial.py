@@ -1,6 +1,7 @@
 """Where the coordinators are, and how a member knows that it is them."""
 
 import asyncio
+import os
 import ssl
 from typing import Any
 
@@ -53,7 +54,7 @@ class Dial(msgspec.Struct, frozen=True):
         except TimeoutError:
             return "no answer"
         except OSError as error:
-            return error.strerror or str(error)
+            return os.strerror(error.errno) if error.errno else str(error)
         writer.transport.abort()
         return (
             "" if secure else "it speaks TLS; join with a line of `skep worker token --join`, or name its CA in tls_ca"

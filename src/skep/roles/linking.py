@@ -27,7 +27,7 @@ async def open_link(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExi
     """Closed by the stack; returns the socket to dial."""
     link = LinkServer(rooms.desk, beat_every=settings.beat_every)
     if settings.link_listen:
-        credentials = _credentials(settings)
+        credentials = credentials_of(settings)
         address = link.listen(settings.link_listen, credentials)
         log.info("workers and managers may join", extra={"at": address, "tls": credentials is not None})
     if token := token_of(settings):
@@ -45,7 +45,7 @@ def _socket(data: Path, stack: contextlib.AsyncExitStack) -> str:
     return f"unix:{path}"
 
 
-def _credentials(settings: Settings) -> Any:
+def credentials_of(settings: Settings) -> Any:
     """None, which is plain text, only where no other machine can listen."""
     folder = Path(settings.data) / "tls"
     cert, key = Path(settings.tls_cert or folder / CERT), Path(settings.tls_key or folder / KEY)

@@ -22,9 +22,9 @@ from skep.roles.worker import work
 
 def main(settings: Settings) -> None:
     """Until SIGTERM or Ctrl-C. Ends with an error when a newer process of the same member has come."""
-    lines = set_up_logs(settings.log_level)
     settings = msgspec.structs.replace(settings, data=str(Path(settings.data).resolve()))
     dial, token = joined(settings)
+    lines = set_up_logs(settings.log_level)
     folder = Path(settings.data) / ("worker" if "worker" in settings.roles else "manager")
     with locked(folder), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings, folder, dial, token, lines))
