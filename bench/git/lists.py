@@ -63,7 +63,7 @@ async def run(count: int, folder: Path) -> None:
         sources = rooms.core.sources
         follower = Follower(
             *(db, clock, rooms.core.topics, sources, Apply(db, clock, fleet, sources)),
-            *(lambda _: folder / "list.git", None, 3_600.0),  # type: ignore[arg-type]  # no forge is asked
+            *(lambda _: folder / "list.git", None, 3_600.0, 60.0),  # type: ignore[arg-type]  # no forge is asked
         )
         before = _rss()
         imported = await _timed(follower.step())

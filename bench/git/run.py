@@ -3,8 +3,10 @@
     python bench/git/run.py [--count 2000] [--rounds 3] [--grokmirror FOLDER_OF_ITS_PROGRAMS]
 
 All ask the same server, in turns, in one run. grokmirror compares a manifest that its upstream has to publish: `-n` is
-a pass over it, without is the question whether the manifest is a new one. Skep and git ask each repository. Seconds are
-of the wall and of the CPU of the client and its children; the server is another process.
+a pass over it, without is the question whether the manifest is a new one. Skep follows the same manifest: "manifest" is
+the question whether it is a new one, "manifest read" a pass over one that says nothing new. Without it, Skep and git
+ask each repository. Seconds are of the wall and of the CPU of the client and its children; the server is another
+process.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +30,16 @@ import uvloop
 
 from skep.clock import SystemClock
 from skep.config import Settings
+from skep.engines.db.base import Tx
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.messages import Hold, Order
+from skep.model.caller import SYSTEM
 from skep.model.ids import new_id
 from skep.model.source import Held
+from skep.roles.build import open_rooms
 from skep.sources.git.kind import GitKind
 from skep.sources.git.mirror import folder_of
+from skep.sources.lists.follow import Follower
 from skep.worker.poller import Poller
 from skep.worker.store import Store
 
@@ -112,6 +118,44 @@ class Skep:
         await asyncio.wait([self._running])
         await self._kind.close()
         await self._db.close()
+
+
+class Following:
+    """The coordinator's own follower of a manifest, its catalogue on disk."""
+
+    def __init__(self, folder: Path, base: str, files: str) -> None:
+        self._settings = Settings(data=str(folder), allow_networks=("127.0.0.0/8",))
+        self._folder = folder
+        self._url = f"manifest:{files}manifest.js.gz#{base.rstrip('/')}"
+
+    async def start(self, count: int) -> None:
+        self._folder.mkdir()
+        self._clock = Ahead()
+        self._open = AsyncExitStack()
+        rooms = await self._open.enter_async_context(open_rooms(self._settings, self._clock, "w" * 64))
+        lists = rooms.core.lists
+        await lists.add(SYSTEM, self._url)
+        loop = next(loop for loop in rooms.loops if isinstance(getattr(loop, "__self__", None), Follower))
+        self._step: Callable[[], Awaitable[None]] = loop.__self__.step  # type: ignore[attr-defined]
+        self._db = lists._db
+        await self._step()
+        (listed,) = await lists.list(SYSTEM)
+        if (listed.state, listed.entries) != ("current", count):
+            raise SystemExit(f"the manifest could not be followed: {listed}")
+
+    async def ask(self) -> None:
+        self._clock.move()
+        await self._step()
+
+    async def read(self) -> None:
+        async def forget(tx: Tx) -> None:
+            await tx.rows("UPDATE list_file SET stamp = 'another'")
+
+        await self._db.write(forget)
+        await self.ask()
+
+    async def stop(self) -> None:
+        await self._open.aclose()
 
 
 class Grok:
@@ -202,23 +246,38 @@ async def measure(folder: Path, count: int, rounds: int, grokmirror: str) -> dic
         skep = Skep(folder / "skep", base, count)
         await skep.start(folder / "repos")
         sample = [folder / f"grok/org/r{n}.git" for n in range(min(SAMPLE, count))]
-        costs: dict[str, list[Cost]] = {"Skep": [], "grok-pull -n": [], "grok-pull": [], "git fetch": []}
+        following = Following(folder / "following", base, files)
+        await following.start(count)
+        passes = {
+            "Skep, manifest": following.ask,
+            "Skep, manifest read": following.read,
+            "Skep, one look each": skep.look_at_all,
+            "grok-pull": grok.ask,
+            "grok-pull -n": grok.pull,
+            "git fetch": lambda: fetch_some(sample, base),
+        }
+        costs: dict[str, list[Cost]] = {name: [] for name in passes}
         for _ in range(rounds):
-            costs["Skep"].append(await cost_of(skep.look_at_all))
-            costs["grok-pull -n"].append(await cost_of(grok.pull))
-            costs["grok-pull"].append(await cost_of(grok.ask))
-            costs["git fetch"].append(await cost_of(lambda: fetch_some(sample, base), len(sample) / count))
+            for name, one in passes.items():
+                costs[name].append(await cost_of(one, len(sample) / count if name == "git fetch" else 1.0))
         await skep.stop()
+        await following.stop()
     return costs
 
 
 def report(count: int, costs: dict[str, list[Cost]]) -> None:
-    print(f"a pass over {count:,} repositories that have not changed; medians of {len(costs['Skep'])}")
+    rounds = len(costs["git fetch"])
+    print(f"a pass over {count:,} repositories that have not changed; medians of {rounds}; ratios to Skep's three ways")
+    ours = [name for name in costs if name.startswith("Skep")]
     for name, theirs in costs.items():
         wall, used = (statistics.median(cost[n] for cost in theirs) for n in (0, 1))
-        pairs = list(zip(costs["Skep"], theirs, strict=True))
-        ratios = [statistics.median(other[n] / own[n] for own, other in pairs) for n in (0, 1)]
-        print(f"{name:14} {wall:8.2f} s  {ratios[0]:6.1f}x    CPU {used:8.2f} s  {ratios[1]:6.1f}x")
+        ratios = [
+            "/".join(
+                f"{statistics.median(b[n] / a[n] for a, b in zip(costs[o], theirs, strict=True)):.1f}" for o in ours
+            )
+            for n in (0, 1)
+        ]
+        print(f"{name:20} {wall:9.3f} s  {ratios[0]:>18}   CPU {used:9.3f} s  {ratios[1]:>18}")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import uvloop
 
 from skep.clock import SystemClock
 from skep.link.client import LinkClient
-from skep.link.messages import PROTOCOL, Beat, Hello, Order, Outcome, Refused
+from skep.link.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
 from skep.model.credential import Key
 from skep.model.member import Offer
 from skep.model.task import Run, TaskHold
@@ -39,6 +39,8 @@ class Hand:
     def unlock(self, keys: Sequence[Key]) -> None: ...
 
     def interest(self, sources: Sequence[str]) -> None: ...
+
+    def open(self, asked: Open) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)

@@ -130,9 +130,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names, _about("lists of sources to follow: URLs of git repositories, github:ORG, gitlab:GROUP, …")
     ] = ()
     list_every: Annotated[Seconds, _positive("time between two looks at an organisation of a forge")] = 3_600.0
-    list_tokens: Annotated[
-        Names, _about("where tokens for APIs of forges are, such as api.github.com=env:GITHUB_TOKEN or HOST=file:PATH")
-    ] = ()
+    manifest_every: Annotated[Seconds, _positive("time between two looks at a manifest")] = 60.0
 
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
     index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000
@@ -176,6 +174,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0
+    grace: Annotated[Seconds, _positive("a silent worker keeps what it holds for so long")] = 600.0
+    workers_expected: Annotated[
+        int, _positive("workers that the first start waits for before it gives out sources")
+    ] = 1
+    first_wait: Annotated[Seconds, _positive("the first start waits no longer than this for its workers")] = 600.0
     log_lines: Annotated[int, _positive("log lines of all processes together that are kept")] = 20_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"
 

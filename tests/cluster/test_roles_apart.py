@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_a_revoked_token_ends_the_stream_at_once(coordinator: Coordinator, tmp_p
     token = tmp_path / "token"
     token.write_text(coordinator.make_token("--name", "spare"))
     ca = str(coordinator.data / "tls" / "ca.crt")
-    settings = {"coordinators": [coordinator.link], "token_file": str(token), "tls_ca": ca}
+    settings: dict[str, Any] = {"coordinators": [coordinator.link], "token_file": str(token), "tls_ca": ca}
     with Member(tmp_path / "one", **settings) as one:
         one.attached()
         with Member(tmp_path / "two", **settings) as two:

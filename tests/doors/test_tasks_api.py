@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from skep.doors.http import tasks_output
+from skep.errors import NotFound
 from skep.model.answers import Output
-from skep.model.caller import SYSTEM
+from skep.model.caller import SYSTEM, Caller, Scope
 from skep.model.task import ContextSpec, TaskSpec
 from skep.testing.postgres import fresh_database
 
@@ -238,6 +239,31 @@ async def test_who_holds_a_private_source_is_told_only_to_those_who_may_see_it(h
             (match,) = await call(client, "GET", "/workers/select", params={"selector": selector})
             answers[scopes] = match["matches"]
     assert answers == {(): False, ("private",): True}
+
+
+async def test_what_is_about_a_private_source_is_for_those_who_may_see_it(house: House) -> None:
+    source = (await house.core.sources.add(SYSTEM, "https://example.org/top/secret", visibility="private")).source
+    about = TaskSpec("quiet", kind="held", source=source.id, environment={"KEY": "s3cret"})
+    plain = TaskSpec("plain", kind="held", environment={"KEY": "s3cret"})
+    context = await house.engine.submit(about, plain)
+    tasks = await house.engine.tasks(context)
+    await house.write(tasks["quiet"], 0, "whispered")
+    reader, writer, insider = (
+        Caller("someone", frozenset[Scope](scopes)) for scopes in (("read",), ("read", "write"), ("read", "private"))
+    )
+    for stranger in (reader, writer):
+        assert [one.name for one in (await house.core.tasks.list(stranger)).items] == ["plain"]
+        for asked in (house.core.tasks.show, house.core.tasks.output):
+            with pytest.raises(NotFound):
+                await asked(stranger, tasks["quiet"].id)
+        with pytest.raises(NotFound):
+            await anext(house.core.tasks.follow(stranger, tasks["quiet"].id))
+    (chunk,) = await house.core.tasks.output(insider, tasks["quiet"].id)
+    assert chunk.body == b"whispered"
+    assert (await house.core.tasks.show(insider, tasks["quiet"].id)).spec.environment == {"KEY": "(hidden)"}
+    assert (await house.core.tasks.show(reader, tasks["plain"].id)).spec.environment == {"KEY": "(hidden)"}
+    assert (await house.core.tasks.show(writer, tasks["plain"].id)).spec.environment == {"KEY": "s3cret"}
+    house.go.set()
 
 
 async def test_the_schema_knows_the_routes(house: House, writer: httpx.AsyncClient) -> None:

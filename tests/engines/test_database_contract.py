@@ -165,6 +165,24 @@ async def test_a_bad_statement_is_told_clearly(
     assert await ids(items) == []
 
 
+async def test_several_statements_at_once(items: Database) -> None:
+    two: dict[str, Value] = {"id": 2**40, "name": "it's :two", "body": b"\x00\xff"}
+
+    async def work(tx: Tx) -> list[list[Row]]:
+        await tx.rows("INSERT INTO item (id, name) VALUES (1, 'one')")
+        return await tx.several(
+            [
+                ("INSERT INTO item (id, name, body) VALUES (:id, :name, :body) RETURNING id, name, body", two),
+                ("UPDATE item SET weight = 1.5 WHERE id = :id", {"id": 1}),
+                ("SELECT name FROM item WHERE id = :id AND name <> :name", {"id": 9, "name": ""}),
+                ("SELECT count(*) AS n FROM item WHERE name = 'one'", {}),
+            ]
+        )
+
+    assert await items.write(work) == [[two], [], [], [{"n": 1}]]
+    assert await items.read("SELECT weight FROM item ORDER BY id") == [{"weight": 1.5}, {"weight": None}]
+
+
 async def test_a_bell_rings_after_the_commit_and_is_kept_between_waits(items: Database) -> None:
     async def ringing(tx: Tx) -> None:
         tx.ring("there")

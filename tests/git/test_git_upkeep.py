@@ -1,14 +1,16 @@
-"""Mirrors stay small, sound and within their bounds; what is damaged is made anew, what is huge comes in two steps."""
+"""Mirrors stay small, sound and within their bounds; what is damaged is made anew, what is huge comes in steps."""
 
 import random
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.sources.base import Same
+from skep.sources.git import bringing
 from skep.sources.git.kind import GitKind
 from skep.sources.git.losses import KEPT
 from skep.sources.git.refs import read_all
@@ -159,6 +161,32 @@ async def test_a_huge_repository_of_one_branch_is_deepened_too(forge: Forge, dat
     assert await one.succeed() == upstream(repo)
     assert not kind.heavy(one.held)
     assert Repo(one.folder).git("rev-list", "--count", "main").strip() == b"3"
+    await kind.close()
+
+
+async def test_history_comes_in_steps(
+    forge: Forge, data: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bringing, "_SHORTEST_STEP", 2)
+    kind = GitKind(Settings(allow_networks=("127.0.0.0/8",)), data, SystemClock(0))
+    repo = forge.create("org/huge")
+    for n in range(20):
+        repo.commit({f"{n}": b"x"})
+        repo.tag(f"v{n}")
+    one = Follower(kind, forge.url("org/huge"))
+    one.held = msgspec.structs.replace(one.held, size=2_000_000_000)
+    assert kind.heavy(one.held)  # as its forge says: before the first byte
+    depths = []
+    mirror = Repo(one.folder)
+    while kind.heavy(one.held):
+        await one.succeed()
+        depths.append(int(mirror.git("rev-list", "--count", "main")))
+        if len(depths) == 2:
+            repo.commit({"later": b"x"})  # upstream moves on meanwhile, and is followed
+    assert depths == [1, 3, 7, 14, 21]
+    assert await one.succeed() == upstream(repo)
+    assert isinstance(await one.look(), Same)
+    one.fsck()
     await kind.close()
 
 

@@ -33,3 +33,16 @@ def _found(running: RunningSkep, files: int) -> str:
             return found
         assert time.monotonic() < until, running.tail()
         time.sleep(0.2)
+
+
+def test_a_skep_follows_another_by_its_manifest(tmp_path: Path) -> None:
+    """Its sources rest for a day, so what it finds out it has from the manifest."""
+    with Forge(tmp_path / "forge") as forge:
+        repo = forge.create("org/a", {"file.txt": b"needle of one\n"})
+        with RunningSkep(tmp_path / "first") as first, RunningSkep(tmp_path / "second", manifest_every=0.5) as second:
+            first.cli("source", "add", forge.url("org/a"), "--wait")
+            second.cli("list", "add", f"manifest:{first.url}/git/manifest.js.gz")
+            assert "/git/127.0.0.1" in _found(second, 1)
+            repo.commit({"other.txt": b"needle of two\n"})
+            first.cli("source", "fetch", forge.url("org/a"), "--wait")
+            assert "needle of two" in _found(second, 2)

@@ -14,6 +14,7 @@ import pytest
 
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
+from skep.engines.index.base import Searcher
 from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
 from skep.model.search import Delta, Document, Fence, FileHit, Limits, Query, Tip
 
@@ -38,11 +39,11 @@ def fence(number: int = 1, epoch: int = 1) -> Fence:
     return Fence(f"src_{number}", epoch, 1000.0)
 
 
-async def find(searcher: TrigramSearcher, query: Query, limits: Limits = EVERYTHING) -> list[FileHit]:
+async def find(searcher: Searcher, query: Query, limits: Limits = EVERYTHING) -> list[FileHit]:
     return [hit async for hit in searcher.search(query, VISIBLE, limits)]
 
 
-async def places(searcher: TrigramSearcher, query: Query) -> list[tuple[str, int, int]]:
+async def places(searcher: Searcher, query: Query) -> list[tuple[str, int, int]]:
     return [(hit.path, line.number, line.column) for hit in await find(searcher, query) for line in hit.lines]
 
 

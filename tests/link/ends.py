@@ -16,6 +16,7 @@ from skep.link.messages import (
     Failed,
     FetchNow,
     Hello,
+    Open,
     Order,
     Outcome,
     Refused,
@@ -147,6 +148,7 @@ class MemoryOutpost:
         self.outbox: dict[int, Outcome] = {}
         self.refused: list[Refused] = []
         self.keys: list[tuple[Key, ...]] = []
+        self.opened: list[Open] = []
         self.wanted: list[str] = []
         self.done: list[Order] = []
         self.changed = asyncio.Condition()
@@ -159,6 +161,9 @@ class MemoryOutpost:
 
     def unlock(self, keys: Sequence[Key]) -> None:
         self.keys.append(tuple(keys))
+
+    def open(self, asked: Open) -> None:
+        self.opened.append(asked)
 
     def interest(self, sources: Sequence[str]) -> None:
         self.wanted += sources

@@ -39,9 +39,7 @@ class Fleet:
 @asynccontextmanager
 async def listening(desk: MemoryDesk, folder: Path, credentials: object = None) -> AsyncIterator[str]:
     server = LinkServer(desk, beat_every=0.1)
-    target = server.listen("127.0.0.1:0", credentials)
-    await server.start(f"unix:{folder / 'link.sock'}")
-    yield target
+    yield await server.start("127.0.0.1:0", credentials, socket=f"unix:{folder / 'link.sock'}")
     await server.stop()
 
 

@@ -11,8 +11,10 @@ from skep.access.service import Access
 from skep.config import Settings
 from skep.engines.db.base import Database, Row
 from skep.engines.log.rows import open_rows
+from skep.fleet.orders import confirm, pending
 from skep.fleet.service import Fleet
 from skep.model.caller import SYSTEM
+from skep.model.credential import Key
 from skep.model.member import Offer
 from skep.model.source_list import SourceList
 from skep.sources.git.addresses import GitAddresses
@@ -20,8 +22,8 @@ from skep.sources.git.guard import Guard
 from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import ca_bundle
 from skep.sources.lists.apply import Apply
+from skep.sources.lists.asking import Asking
 from skep.sources.lists.follow import Follower
-from skep.sources.lists.forges import Forges
 from skep.sources.lists.service import Lists
 from skep.sources.service import Sources
 from skep.testing.forge.repo import Files, Repo
@@ -39,6 +41,8 @@ class ListHouse(msgspec.Struct):
     sources: Sources
     lists: Lists
     follower: Follower
+    #: host -> what it is shown
+    keys: dict[str, list[Key]]
     folder: Path
 
     async def repository(self, files: Files) -> tuple[Repo, SourceList]:
@@ -72,6 +76,10 @@ class ListHouse(msgspec.Struct):
         rows = await self.db.read("SELECT member, kind, source FROM ordered ORDER BY n")
         return [(row["member"], row["kind"], row["source"]) for row in rows]
 
+    async def done(self, member: str, source: str) -> None:
+        """The worker has obeyed."""
+        await confirm(self.db, member, [one.n for one in await pending(self.db, member, 100) if one.source == source])
+
     async def work_for(self, member: str) -> None:
         await self.fleet.join(member, WORKER_TOKEN, 1, "worker", Offer(mirror=True))
 
@@ -87,8 +95,12 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[ListHouse]:
     lists = Lists(database, clock, sources)
     for room in (access, fleet, topics, sources, lists):
         await room.start()
-    http = Http(ca=ca_bundle(), timeout=10.0, largest=1 << 20, connections=4, etags=True)
-    forges = Forges(http, Guard(settings, clock, local=False), lambda host: TOKEN)
+    http = Http(ca=ca_bundle(), timeout=10.0, largest=1 << 20, connections=4, validators=True)
+    house_keys: dict[str, list[Key]] = {}
+
+    async def keys(host: str) -> list[Key]:
+        return house_keys.get(host, [Key("api", host, "", "user", TOKEN, public=False)])
+
     follower = Follower(
         database,
         clock,
@@ -96,8 +108,9 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[ListHouse]:
         sources,
         Apply(database, clock, fleet, sources),
         lambda _: tmp_path / "list.git",
-        forges,
+        Asking(http, Guard(settings, clock, local=False), clock, keys),
         3_600.0,
+        60.0,
     )
-    yield ListHouse(database, clock, fleet, topics, sources, lists, follower, tmp_path)
+    yield ListHouse(database, clock, fleet, topics, sources, lists, follower, house_keys, tmp_path)
     await http.close()

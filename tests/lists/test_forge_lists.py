@@ -1,13 +1,14 @@
 """Organisations and groups by a forge's API: pages, ETags, renames, filters, and everything a forge may refuse."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from skep.errors import BadInput
 from skep.model.caller import SYSTEM
+from skep.model.credential import Key
 from skep.sources.lists.forges import place_of
-from skep.sources.lists.tokens import tokens
 from skep.testing.forge.api import ForgeApi
 from tests.lists.conftest import TOKEN, ListHouse
 
@@ -53,6 +54,25 @@ async def test_followed(house: ListHouse, api: ForgeApi, kind: str, owner: str) 
     assert (await house.lists.show(SYSTEM, listed.id)).state == "current"
 
 
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ({"size": 5}, 5 * 1024),
+        ({"statistics": {"repository_size": 7}, "size": 0}, 7),
+        ({"size": -3, "statistics": "none"}, 0),
+        ({"size": None, "statistics": None}, 0),
+        ({"size": "big"}, 0),
+        ({"size": 1 << 70}, 1 << 50),
+    ],
+)
+async def test_sizes_go_to_the_holder(house: ListHouse, api: ForgeApi, said: dict[str, Any], size: int) -> None:
+    api.put("org", 1, "org/one", **said)
+    await house.lists.add(SYSTEM, f"gitea:{api.url}/org")
+    await house.follower.step()
+    held = await house.sources.held((await house.named())["code.example.org/org/one"]["id"])
+    assert held and held.size == size
+
+
 async def test_forks_and_archived_left_out(house: ListHouse, api: ForgeApi) -> None:
     api.put("org", 1, "org/own")
     api.put("org", 2, "org/fork", fork=True)
@@ -66,7 +86,7 @@ async def test_forks_and_archived_left_out(house: ListHouse, api: ForgeApi) -> N
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ((401, {}, b""), "list_tokens"),
+        ((401, {}, b""), "skep credential set"),
         ((404, {}, b""), "knows no"),
         ((429, {"Retry-After": "120"}, b""), "too often"),
         ((500, {}, b""), "status 500"),
@@ -106,6 +126,22 @@ async def test_an_organisation_that_lost_much_waits(house: ListHouse, api: Forge
     assert len(await names(house)) == 15
 
 
+async def test_when_one_token_is_at_its_limit_the_next_is_shown(house: ListHouse, api: ForgeApi) -> None:
+    host = api.url.removeprefix("http://")
+    house.keys[host] = [Key(name, host, "", "u", name, public=False) for name in ("first", "second")]
+    api.token = "second"
+    api.put("org", 1, "org/one")
+    api.limited = {"first"}
+    await house.lists.add(SYSTEM, f"github:{api.url}/org")
+    await house.follower.step()
+    assert await names(house) == ["org/one"]
+    assert [status for _, status in api.requests] == [429, 200, 200]  # the first one is left alone from then on
+    api.limited = {"first", "second"}
+    await again(house)
+    assert await names(house) == ["org/one"]
+    assert [shown.failure for shown in await house.lists.list(SYSTEM)] == [f"{host} says we ask too often"]
+
+
 async def test_private_addresses_are_not_asked(house: ListHouse) -> None:
     listed = await house.lists.add(SYSTEM, "gitea:http://10.0.0.1/org")
     await house.follower.step()
@@ -122,11 +158,3 @@ def test_known_homes() -> None:
     found = place_of("github:org")
     assert found and found.path(0, 1).startswith("https://api.github.com/orgs/org/repos?")
     assert place_of("https://github.com/org/repo") is None
-
-
-def test_tokens_are_named_not_written() -> None:
-    token = tokens(["api.github.com=env:GH"], {"GH": " abc \n"})
-    assert (token("api.github.com"), token("other.example")) == ("abc", "")
-    with pytest.raises(BadInput, match="where its token is") as raised:
-        tokens(["api.github.com=ghp_secret"])
-    assert "ghp_secret" not in str(raised.value)

@@ -7,8 +7,9 @@ import pytest
 
 from skep.errors import Conflict, NotFound
 from skep.model.caller import SYSTEM, Caller
+from skep.model.source import SourceSettings
 from skep.sources.lists.apply import Apply
-from skep.testing.forge.repo import Repo
+from skep.testing.forge.repo import Files, Repo
 from skep.topics.service import FAILURES
 from tests.lists.conftest import ListHouse
 
@@ -56,6 +57,30 @@ async def test_files_defaults_and_orders(house: ListHouse) -> None:
     first = await house.lists.entries(SYSTEM, listed.id, limit=3)
     rest = await house.lists.entries(SYSTEM, listed.id, limit=3, page=first.next_page)
     assert [one.name for one in first.items + rest.items][:2] == ["x", "y"] and len(first.items + rest.items) == 5
+
+
+async def test_settings_reach_the_source_and_its_holder(house: ListHouse) -> None:
+    await house.work_for("w1")
+    mine = (await house.sources.add(SYSTEM, "https://example.org/mine")).source
+    files: Files = {
+        "a.yaml": b"x: {url: https://example.org/x, poll_min: 30}\nm: {url: https://example.org/mine, poll_min: 30}\n",
+        "b.yaml": b"x: {url: https://example.org/x, poll_min: 99, force_push: ask, poll_max: never}\n",
+    }
+    repo, listed = await house.repository(files)
+    await house.follower.step()
+    x = (await house.named())["example.org/x"]["id"]
+    shown = await house.sources.show(SYSTEM, x)
+    assert shown.settings == SourceSettings(poll_min=30, force_push="ask")
+    assert (await house.sources.show(SYSTEM, mine.id)).settings == SourceSettings()
+    (problem,) = await house.lists.problems(SYSTEM, listed.id)
+    assert (problem.file, problem.line) == ("b.yaml", 1) and "poll_max" in problem.message
+    for _, _, source in await house.orders():
+        await house.done("w1", source)
+    await house.push(repo, listed, {"a.yaml": b"- https://example.org/x\n"})
+    await house.follower.step()
+    held = await house.sources.held(x)
+    assert held and held.settings == SourceSettings(poll_min=99, force_push="ask")
+    assert ("w1", "hold", x) in await house.orders()
 
 
 async def test_only_what_changed_is_read_again(house: ListHouse, monkeypatch: pytest.MonkeyPatch) -> None:

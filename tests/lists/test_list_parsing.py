@@ -1,11 +1,16 @@
 """Files of a list, good and bad: what becomes an entry, and what is said of the rest."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.config import Settings
+from skep.model.source import SourceSettings
 from skep.sources.git.addresses import GitAddresses
+from skep.sources.given import settings_of
 from skep.sources.lists.parse import Entry, Parsed, parse, parse_defaults
 from skep.sources.lists.yaml import BadYaml, read
 from skep.sources.service import Address
@@ -19,8 +24,14 @@ def address(url: str) -> Address:
     return Address(canonical, ADDRESSES.clean(url), ADDRESSES.name(canonical))
 
 
+def settings(values: Mapping[str, Any]) -> SourceSettings:
+    found = settings_of(values)
+    ADDRESSES.check_settings(found)
+    return found
+
+
 def parsed(text: str, defaults: str = "") -> Parsed:
-    return parse("l/linux", text.encode(), parse_defaults(defaults.encode())[0], address)
+    return parse("l/linux", text.encode(), parse_defaults(defaults.encode())[0], address, settings)
 
 
 def only(text: str, defaults: str = "") -> Entry:
@@ -55,8 +66,28 @@ def test_keys_become_labels_settings_and_pins() -> None:
         " workers: [w1, 2], poll_min: 30, settings: {force_push: ask}, visibility: private}"
     )
     assert entry.labels == ("hot", "lang=c", "lang=go", "one", "team=infra")
-    assert entry.settings == {"poll_min": 30, "force_push": "ask"}
+    assert entry.settings == SourceSettings(poll_min=30, force_push="ask")
     assert (entry.workers, entry.visibility, entry.line) == (("w1", "2"), "private", 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "left", "line"),
+    [
+        ("poll_min: soon", SourceSettings(poll_max=9), 3),
+        ("poll_min: -1", SourceSettings(poll_max=9), 3),
+        ("refs: ['refs/*/x/*']", SourceSettings(poll_max=9), 3),
+        ("force_push: perhaps", SourceSettings(poll_max=9), 3),
+        ("settings: {unheard: 1, poll_min: 5}", SourceSettings(poll_min=5, poll_max=9), 3),
+        ("poll_min: 10", SourceSettings(poll_max=9), 3),
+    ],
+)
+def test_a_wrong_setting_is_a_problem_of_its_line(given: str, left: SourceSettings, line: int) -> None:
+    found = parsed(f"x:\n  url: https://example.org/x\n  {given}\n  force_push: ask\n", "poll_max: 9\n")
+    if "force_push" in given:
+        assert found.entries[0].settings == left
+    else:
+        assert found.entries[0].settings == left.over(SourceSettings(force_push="ask"))
+    assert line in [problem.line for problem in found.problems] and "not used" in str(found.problems)
 
 
 def test_the_entry_wins_over_defaults() -> None:
@@ -93,10 +124,10 @@ def test_a_file_that_cannot_be_used(data: bytes, line: int, said: str) -> None:
     with pytest.raises(BadYaml, match=said) as raised:
         read(data)
     assert raised.value.problem.line == line
-    assert parse("x", data, {}, address).entries == []
+    assert parse("x", data, {}, address, settings).entries == []
 
 
 @given(st.text(alphabet=st.sampled_from(":-[]{}&*!|>'\"\n \tax#?,%@/.https")))
 def test_no_text_breaks_the_parser(text: str) -> None:
-    parse("x.yaml", text.encode(), {}, address)
+    parse("x.yaml", text.encode(), {}, address, settings)
     parse_defaults(text.encode())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import BadInput, Conflict, Damaged
+from skep.errors import BadInput, Conflict, Damaged, NotFound
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
 from skep.sources.credentials import Credentials
@@ -79,3 +79,19 @@ async def test_set_ones_stay_over_a_restart(house: House, tmp_path: Path) -> Non
 async def test_a_file_that_is_wrong_stops_the_start(house: House, tmp_path: Path, spec: CredentialSpec) -> None:
     with pytest.raises(BadInput):
         await Credentials(house.db, house.clock, tmp_path, house.sources, [spec]).start()
+
+
+async def test_what_a_forge_is_shown(house: House, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file")
+    specs = [
+        CredentialSpec("one", "api.a.org", use="api", token_file=str(tmp_path / "token")),
+        CredentialSpec("other", "b.org", use="api", token_file=str(tmp_path / "nowhere")),
+        CredentialSpec("fetching", "api.a.org", token_file=str(tmp_path / "token")),
+    ]
+    room = Credentials(house.db, house.clock, tmp_path, house.sources, specs)
+    await room.start()
+    await room.put(SYSTEM, CredentialSpec("two", "api.a.org", use="api"), "set")
+    assert [(key.name, key.token) for key in await room.apis("api.a.org")] == [("one", "from-file"), ("two", "set")]
+    assert await room.apis("a.org") == [] and [key.name for key in await room.keys()] == ["fetching"]
+    with pytest.raises(NotFound, match="cannot be read"):  # without it, the forge would show less
+        await room.apis("b.org")

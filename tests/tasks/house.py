@@ -11,7 +11,7 @@ from skep.config import Settings
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.link.client import LinkClient
 from skep.link.dial import Dial
-from skep.link.messages import PROTOCOL, Beat, Hello, Order, Outcome, Refused
+from skep.link.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
 from skep.model.credential import Key
@@ -175,6 +175,8 @@ class Hand:
     def unlock(self, keys: Sequence[Key]) -> None: ...
 
     def interest(self, sources: Sequence[str]) -> None: ...
+
+    def open(self, asked: Open) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)

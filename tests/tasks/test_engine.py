@@ -1,6 +1,7 @@
 """The engine from submission to the end, with a real link and workers that are told what to do."""
 
 import asyncio
+import re
 from collections import Counter
 
 import msgspec
@@ -9,7 +10,8 @@ import pytest
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.caller import SYSTEM
 from skep.model.member import Offer
-from skep.model.task import ContextSpec, Need, Run, TaskSpec
+from skep.model.task import ContextSpec, Need, Run, TaskSpec, TaskState
+from skep.tasks.service import _in_state
 from tests.tasks.house import Effects, Engine, command, hand
 
 
@@ -365,3 +367,12 @@ async def test_ends_are_told_once(engine: Engine) -> None:
         await asyncio.sleep(0.01)
     assert Counter((names.get(one.get("task", ""), ""), one["state"]) for one in told) == wanted
     assert (await engine.db.read("SELECT count(*) AS n FROM news"))[0]["n"] == 0
+
+
+@pytest.mark.parametrize("state", ["WAITING", "RUNNING", "FAILED", "ABORTED"])
+async def test_tasks_in_a_rare_state_are_found_by_an_index(engine: Engine, state: TaskState) -> None:
+    if engine.db.shared:
+        pytest.skip("PostgreSQL plans by what is in the tables, and there is nothing")
+    sql = f"EXPLAIN QUERY PLAN SELECT * FROM task_seen WHERE {_in_state(state)} ORDER BY id DESC LIMIT 10"
+    plan = " ".join(row["detail"] for row in await engine.db.read(sql))
+    assert re.search("USING INDEX task_(unended|failed|aborted|active)", plan), plan

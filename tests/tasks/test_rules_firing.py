@@ -194,7 +194,7 @@ async def test_the_latest_alone_goes_on(house: RulesHouse) -> None:
     await house.step()
     contexts = await house.contexts()
     assert len(contexts) == 4
-    wishes = await house.core.topics.db.read("SELECT context, abort_by FROM task WHERE abort_by <> ''")
+    wishes = await house.core.topics.db.read("SELECT id AS context, abort_by FROM context WHERE abort_by <> ''")
     by_id = {one.id: one for one in contexts}
     assert [by_id[row["context"]].cause for row in wishes] == [f"change:{first}"]
     assert wishes[0]["abort_by"] == f"rule check: change:{third} is newer"

@@ -160,7 +160,7 @@ async def test_the_clock_takes_the_latest_only_too(house: RulesHouse) -> None:
     for _ in range(2):
         house.clock.time += 60
         await house.triggers.tick()
-    rows = await house.core.topics.db.read("SELECT abort_by FROM task ORDER BY created_at")
+    rows = await house.core.topics.db.read("SELECT abort_by FROM context ORDER BY created_at")
     assert [bool(row["abort_by"]) for row in rows] == [True, False]
     assert (await house.core.rules.fire(SYSTEM, "check")).cause == "person:skep"
 

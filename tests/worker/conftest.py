@@ -42,8 +42,12 @@ async def desk() -> RecordingDesk:
 
 
 @pytest.fixture
-async def link(desk: RecordingDesk, tmp_path: Path) -> AsyncIterator[str]:
-    server = LinkServer(desk, beat_every=0.2)
+async def server(desk: RecordingDesk) -> LinkServer:
+    return LinkServer(desk, beat_every=0.2)
+
+
+@pytest.fixture
+async def link(server: LinkServer, tmp_path: Path) -> AsyncIterator[str]:
     yield await server.start(f"unix:{tmp_path / 'run' / 'link'}")
     await server.stop()
 

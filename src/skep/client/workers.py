@@ -34,5 +34,20 @@ class Workers:
     def revoke_token(self, id: str) -> None:
         self._transport.call("DELETE", f"{API}/workers/tokens/{quote(id, safe='')}", type(None))
 
+    def drain(self, worker: str) -> None:
+        """What it holds goes to others."""
+        self._transport.call("POST", f"{_worker(worker)}/drain", type(None))
+
+    def resume(self, worker: str) -> None:
+        self._transport.call("POST", f"{_worker(worker)}/resume", type(None))
+
+    def forget(self, worker: str) -> None:
+        """It will not come back."""
+        self._transport.call("DELETE", _worker(worker), type(None))
+
     def list(self) -> list[WorkerView]:
         return self._transport.call("GET", f"{API}/workers", list[WorkerView])
+
+
+def _worker(id: str) -> str:
+    return f"{API}/workers/{quote(id, safe='')}"

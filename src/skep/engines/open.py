@@ -5,7 +5,8 @@
 | db    | `skep.db`    | `await open(url, data=folder, durability="full") -> Database`    |
 | log   | `skep.log`   | `await open(url, db=database) -> Log`                            |
 | blobs | `skep.blobs` | `await open(url, data=folder) -> Blobs`                          |
-| index | `skep.index` | as the index engine says                                         |
+| index | `skep.index` | `await open(url, data=folder, db=database) -> Searcher`          |
+| records | `skep.records` | `await open(url, data=folder) -> Records`                    |
 """
 
 from collections.abc import Callable
@@ -14,12 +15,12 @@ from typing import Any, Literal
 
 from skep.errors import BadInput
 
-Kind = Literal["db", "log", "blobs", "index"]
+Kind = Literal["db", "log", "blobs", "index", "records"]
 
 #: other spellings people use for a scheme
 _ALIASES = {"postgres": "postgresql"}
 #: which extra of skep brings a module that may be missing
-_EXTRAS = {"asyncpg": "postgres", "nats": "nats", "obstore": "s3"}
+_EXTRAS = {"asyncpg": "postgres", "nats": "nats", "httpx": "opensearch", "obstore": "s3"}
 
 
 def find(kind: Kind, url: str) -> Callable[..., Any]:

@@ -56,6 +56,14 @@ async def order_many(tx: Tx, member: str, kind: OrderKind, sources: Sequence[str
     tx.ring(channel(member))
 
 
+async def withdraw(tx: Tx, member: str, kinds: Sequence[OrderKind], sources: Sequence[str]) -> None:
+    """What was asked for is no longer wanted, as far as the member has not done it yet."""
+    await tx.many(
+        "DELETE FROM ordered WHERE member = :member AND kind = :kind AND source = :source",
+        [{"member": member, "kind": kind, "source": source} for kind in kinds for source in sources],
+    )
+
+
 async def pending(db: Database, member: str, limit: int) -> list[Pending]:
     rows = await db.read(
         "SELECT n, kind, source FROM ordered WHERE member = :member ORDER BY n LIMIT :limit", member=member, limit=limit

@@ -1,53 +1,73 @@
-"""The fleet: which workers there are and which of them holds which source.
+"""The fleet: which members there are and which of them holds which source.
 
-On one machine there is one worker; it holds everything. Where there are none yet, sources wait without a holder and
-the first worker to say hello takes them.
+Sources wait without a holder until enough workers are there; then the ring divides them. A worker that falls silent
+keeps what it holds for a time of grace, because it is more likely to come back than not.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 
+from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
+from skep.errors import Conflict, NotFound
 from skep.fleet import orders
+from skep.fleet.holdings import give
+from skep.fleet.plan import Member, choose
+from skep.fleet.tables import STEPS
 from skep.fleet.tokens import Tokens
 from skep.model.answers import MemberStatus
+from skep.model.caller import SYSTEM, Caller
 from skep.model.member import Offer
 from skep.model.source import Progress
 
 #: a member not heard of for this many beats is shown as away
 MISSED_BEATS = 3
 _NOTHING = Offer()
+#: ups and downs that are remembered of a member, and for how long downs count against it
+_MOST_EVENTS, UNSTABLE_SECONDS = 100, 3_600.0
 #: rung when a worker came or offers something else: tasks may wait for just that
 OFFERED = "tasks"
-_STEPS = [
-    """
-    CREATE TABLE member (
-        id TEXT PRIMARY KEY, role TEXT NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL,
-        boot BIGINT NOT NULL, offer TEXT NOT NULL, mirror BIGINT NOT NULL,
-        joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
-    );
-    CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT);
-    CREATE INDEX holding_member ON holding (member)
-    """
-]
+#: rung when members come, go, or are to be emptied
+FLEET = "fleet"
+#: what is noted of a member
+UP, DOWN = "up", "down"
 
 
 class Fleet:
-    def __init__(self, db: Database, clock: Clock, *, token: str, beat_every: float) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        *,
+        token: str,
+        beat_every: float,
+        grace: float = 600.0,
+        expected: int = 1,
+        first_wait: float = 600.0,
+    ) -> None:
+        """`expected`: so many workers are waited for at the first start, but no longer than `first_wait` seconds."""
         self._db = db
         self._clock = clock
         self.tokens = Tokens(db, clock, token)
         self._beat_every = beat_every
+        self._grace = grace
+        self._expected = expected
+        self._first_wait = first_wait
+        #: nobody was given anything yet
+        self._waits = True
+        self._started = clock.now()
         #: member -> source -> what it does at this moment; not worth storing
         self._progress: dict[str, dict[str, Progress]] = {}
 
     async def start(self) -> None:
         await self._db.migrate("orders", orders.STEPS)
         await self.tokens.start()
-        await self._db.migrate("fleet", _STEPS)
+        await self._db.migrate("fleet", STEPS)
+        self._waits = not await self._db.read("SELECT source FROM holding WHERE member IS NOT NULL LIMIT 1")
 
     async def join(
         self,
@@ -69,29 +89,50 @@ class Fleet:
             await orders.lock(tx)
             await self.tokens.admit(tx, member, token, role, local=local)
             await tx.rows(
-                "INSERT INTO member (id, role, state, status, boot, offer, mirror, joined_at, last_alive) "
-                "VALUES (:id, :role, 'alive', 'attached', :boot, :offer, :mirror, :now, :now) "
-                "ON CONFLICT (id) DO UPDATE SET state = 'alive', status = 'attached', boot = excluded.boot, "
-                "offer = excluded.offer, mirror = excluded.mirror, "
-                "last_alive = excluded.last_alive",
+                "INSERT INTO member (id, name, role, state, status, boot, offer, mirror, capacity, draining, "
+                "joined_at, last_alive) VALUES (:id, :name, :role, 'alive', 'attached', :boot, :offer, :mirror, "
+                ":capacity, 0, :now, :now) ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = 'alive', "
+                "status = 'attached', boot = excluded.boot, offer = excluded.offer, mirror = excluded.mirror, "
+                "capacity = excluded.capacity, last_alive = excluded.last_alive",
+                name=offer.name,
                 offer=_offer(offer),
                 mirror=int(role == "worker" and offer.mirror),
+                capacity=offer.capacity,
                 id=member,
                 role=role,
                 boot=boot,
                 now=now,
             )
+            await _note(tx, member, now, UP)
             tx.ring(OFFERED)
+            tx.ring(FLEET)
             if role == "worker" and offer.mirror:
-                await self._take_over(tx, member)
+                await self._hand_out(tx)
             if also is not None:
                 await also(tx)
 
         await self._db.write(work)
 
-    async def _take_over(self, tx: Tx, member: str) -> None:
-        waiting = await tx.rows("UPDATE holding SET member = :id WHERE member IS NULL RETURNING source", id=member)
-        await orders.order_many(tx, member, "hold", [row["source"] for row in waiting])
+    async def _hand_out(self, tx: Tx) -> None:
+        """What nobody holds goes to those who are there, once they are enough."""
+        members = await self._members(tx)
+        if self.is_early(members):
+            return
+        waiting = await tx.rows("SELECT source, pins FROM holding WHERE member IS NULL")
+        chosen = choose(members, {row["source"]: json.loads(row["pins"]) for row in waiting})
+        await give(tx, {source: member for source, member in chosen.items() if member})
+
+    def is_early(self, members: Sequence[Member]) -> bool:
+        """At the first start it is worth waiting: who comes first would get everything, only to give it away again."""
+        if self._waits:
+            alive = sum(one.state == "alive" for one in members)
+            self._waits = alive < self._expected and self._clock.now() < self._started + self._first_wait
+        return self._waits
+
+    async def _members(self, tx: Tx) -> list[Member]:
+        """Workers that mirror."""
+        rows = await tx.rows("SELECT * FROM member WHERE mirror = 1 ORDER BY id")
+        return [member_of(row) for row in rows]
 
     async def beat(self, member: str, status: str, progress: dict[str, Progress]) -> None:
         self._progress[member] = progress
@@ -132,11 +173,14 @@ class Fleet:
             await tx.rows(
                 "DELETE FROM member WHERE id = :id AND boot = :boot AND role <> 'worker'", id=member, boot=boot
             )
-            await tx.rows(
-                "UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id AND boot = :boot",
+            gone = await tx.rows(
+                "UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id AND boot = :boot RETURNING id",
                 id=member,
                 boot=boot,
             )
+            if gone:
+                await _note(tx, member, self._clock.now(), DOWN)
+                tx.ring(FLEET)
 
         await self._db.write(work, runtime=True)
 
@@ -151,19 +195,78 @@ class Fleet:
     async def assign_many(
         self, tx: Tx, sources: Sequence[str], pins: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> None:
-        """Give new sources to the worker seen last, or to the first they are pinned to; without one they wait."""
+        """Give new sources to whom the ring or their pins say; without anybody there they wait."""
         await orders.lock(tx)
-        rows = await tx.rows("SELECT id FROM member WHERE mirror = 1 ORDER BY last_alive DESC")
-        members = [row["id"] for row in rows] or [None]
-        holders = {
-            source: next((pin for pin in pins.get(source, ()) if pin in members), members[0]) for source in sources
-        }
+        wanted = {source: pins.get(source, ()) for source in sources}
         await tx.many(
-            "INSERT INTO holding (source, member) VALUES (:source, :member)",
-            [{"source": source, "member": member} for source, member in holders.items()],
+            "INSERT INTO holding (source, member, pins) VALUES (:source, NULL, :pins)",
+            [{"source": source, "pins": json.dumps(list(own))} for source, own in wanted.items()],
         )
-        for member in {*holders.values()} - {None}:
-            await orders.order_many(tx, member, "hold", [source for source in sources if holders[source] == member])
+        members = await self._members(tx)
+        if not self.is_early(members):
+            chosen = choose(members, wanted)
+            await give(tx, {source: member for source, member in chosen.items() if member})
+
+    # what changes hands
+
+    async def patrol(self) -> None:
+        """Who is silent is in its grace; when that is over, counted from our own start at the earliest, it is gone."""
+        now = self._clock.now()
+        silent, over = now - MISSED_BEATS * self._beat_every, now - self._grace
+
+        async def work(tx: Tx) -> None:
+            down = await tx.rows(
+                "UPDATE member SET state = 'grace' WHERE state = 'alive' AND last_alive < :silent RETURNING id",
+                silent=silent,
+            )
+            for row in down:
+                await _note(tx, row["id"], now, DOWN)
+            gone = await tx.rows(
+                "UPDATE member SET state = 'gone' WHERE state = 'grace' AND role = 'worker' AND last_alive < :over "
+                "AND :over > :started RETURNING id",
+                over=over,
+                started=self._started,
+            )
+            others = await tx.rows("DELETE FROM member WHERE role <> 'worker' AND last_alive < :over", over=over)
+            if down or gone or others:
+                tx.ring(FLEET)
+
+        await self._db.write(work, runtime=True)
+
+    async def drain(self, member: str, *, on: bool = True, by: Caller = SYSTEM) -> None:
+        """Everything it holds goes to others, each only after it was copied; nothing new comes to it."""
+
+        async def work(tx: Tx) -> None:
+            rows = await tx.rows(
+                "UPDATE member SET draining = :on WHERE id = :id AND role = 'worker' RETURNING id",
+                on=int(on),
+                id=member,
+            )
+            if not rows:
+                raise NotFound(f"there is no worker {member!r}", hint="`skep worker list` shows those there are")
+            await note(tx, self._clock.now(), by, "worker.drain" if on else "worker.resume", member)
+            tx.ring(FLEET)
+            tx.ring(OFFERED)
+
+        await self._db.write(work)
+
+    async def forget(self, member: str, by: Caller = SYSTEM) -> None:
+        """It will not come back; what it holds is given to others without any further grace."""
+
+        async def work(tx: Tx) -> None:
+            await orders.lock(tx)
+            rows = await tx.rows("SELECT state FROM member WHERE id = :id", id=member)
+            if not rows:
+                raise NotFound(f"there is no member {member!r}", hint="`skep worker list` shows those there are")
+            if rows[0]["state"] == "alive":
+                raise Conflict(f"{member} is alive", hint="stop it first, or drain it")
+            for table in ("member WHERE id", "member_event WHERE member", "ordered WHERE member"):
+                await tx.rows(f"DELETE FROM {table} = :id", id=member)  # noqa: S608
+            await self.tokens.unbind(tx, member)
+            await note(tx, self._clock.now(), by, "worker.forget", member)
+            tx.ring(FLEET)
+
+        await self._db.write(work)
 
     async def ask(self, tx: Tx, kind: orders.OrderKind, source: str) -> None:
         """Order something of whoever holds the source; without a holder the hold itself will do it."""
@@ -201,6 +304,28 @@ class Fleet:
     async def orders_pending(self) -> int:
         rows = await self._db.read("SELECT count(*) AS n FROM ordered")
         return int(rows[0]["n"])
+
+
+def member_of(row: Row, downs: int = 0) -> Member:
+    return Member(row["id"], row["name"], row["state"], row["capacity"], bool(row["draining"]), downs)
+
+
+async def _note(tx: Tx, member: str, at: float, what: str) -> None:
+    """Numbered, because two things may happen in one moment. What is old goes."""
+    rows = await tx.rows("UPDATE member_count SET n = n + 1 WHERE id = 0 RETURNING n")
+    await tx.rows(
+        "INSERT INTO member_event (n, member, at, what) VALUES (:n, :member, :at, :what)",
+        n=rows[0]["n"],
+        member=member,
+        at=at,
+        what=what,
+    )
+    await tx.rows(
+        "DELETE FROM member_event WHERE member = :member AND n <= (SELECT n FROM member_event WHERE member = :member "
+        "ORDER BY n DESC LIMIT 1 OFFSET :most)",
+        member=member,
+        most=_MOST_EVENTS,
+    )
 
 
 def _offer(offer: Offer) -> str:

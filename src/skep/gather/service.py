@@ -7,6 +7,7 @@ import msgspec
 
 from skep.errors import BadInput, NotFound
 from skep.fleet.interest import Interest
+from skep.gather.manifest import Manifests
 from skep.model.answers import FileView, Tree, TreeItem, Waited
 from skep.model.caller import Caller
 from skep.model.source import Source
@@ -39,7 +40,8 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Gather:
-    def __init__(self, sources: Sources, data: Path, interest: Interest) -> None:
+    def __init__(self, sources: Sources, data: Path, interest: Interest, manifests: Manifests) -> None:
+        self.manifests = manifests
         self._sources = sources
         self._interest = interest
         self._data = data

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from typing import NamedTuple
 
-from skep.errors import SkepError, Unavailable, class_of
+from skep.errors import SkepError, Unavailable
 from skep.link.messages import ASKS_LIMIT, Answer, AnswerBody, Ask, AskBody, Declined, Forget
 from skep.link.wire import Wire
 from skep.model.space import Get, GiveBack, Got
@@ -71,7 +71,7 @@ class Asking:
         if waiting.future.done():
             self._unwanted(waiting.body, answer.body)
         elif isinstance(answer.body, Declined):
-            waiting.future.set_exception(_error(answer.body))
+            waiting.future.set_exception(answer.body.error())
         else:
             waiting.future.set_result(answer.body)
 
@@ -86,10 +86,6 @@ class Asking:
         for waiting in self._waiting.values():
             if not waiting.future.done():
                 waiting.future.set_exception(_over())
-
-
-def _error(declined: Declined) -> SkepError:
-    return class_of(declined.code)(declined.message, hint=declined.hint)
 
 
 def _over() -> SkepError:

@@ -25,7 +25,7 @@ class Asks:
         if ask.n in self._running:
             raise BadInput(f"ask {ask.n} is under way already")
         if len(self._running) >= ASKS_LIMIT:
-            self._answer(ask.n, _declined(Busy(f"{ASKS_LIMIT} asks are under way", hint="wait for their answers")))
+            self._answer(ask.n, Declined.of(Busy(f"{ASKS_LIMIT} asks are under way", hint="wait for their answers")))
         else:
             self._running[ask.n] = asyncio.create_task(self._run(ask))
 
@@ -51,13 +51,13 @@ class Asks:
         try:
             body: AnswerBody | Declined = await self._do(ask)
         except SkepError as error:
-            body = _declined(error)
+            body = Declined.of(error)
         except asyncio.CancelledError:
             self._answer(ask.n, Declined("forgotten", "nobody waits for it"))
             raise
         except Exception:
             log.exception("an ask failed")
-            body = _declined(SkepError("the coordinator failed", hint="its log says more"))
+            body = Declined.of(SkepError("the coordinator failed", hint="its log says more"))
         finally:
             del self._running[ask.n]
         self._answer(ask.n, body)
@@ -65,7 +65,3 @@ class Asks:
     def _answer(self, n: int, body: AnswerBody | Declined) -> None:
         self._answers.append(Answer(n, body))
         self._answered.set()
-
-
-def _declined(error: SkepError) -> Declined:
-    return Declined(error.code, error.message, error.hint)

@@ -25,6 +25,7 @@ from skep.link.messages import (
     Hello,
     Interest,
     Keys,
+    Open,
     Order,
     Outcome,
     Refused,
@@ -38,13 +39,6 @@ from skep.model.task import Run, TaskHold
 log = logging.getLogger(__name__)
 
 METHOD = "/skep.Link/Attach"
-_OPTIONS = [
-    ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-]
 _WELCOME_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 #: outcomes sent and not yet acknowledged
@@ -78,6 +72,10 @@ class Outpost(Protocol):
         """The credentials to use from now on; not to be stored."""
         ...
 
+    def open(self, asked: Open) -> None:
+        """Give what is asked for into a tunnel, or say there why not; returns at once."""
+        ...
+
     def interest(self, sources: Sequence[str]) -> None:
         """People were interested in these; those that are not held here are somebody else's."""
         ...
@@ -96,11 +94,17 @@ class LinkClient:
         """`to`: one target, or several with what proves them."""
         self._outpost = outpost
         self._dial = Dial((to,)) if isinstance(to, str) else to
+        self._target = self._dial.targets[0]
         self._clock = clock
         self._outcome = asyncio.Event()
         self._hurry = asyncio.Event()
         self.asking = Asking()
         self.attached = False
+
+    @property
+    def here(self) -> Dial:
+        """The coordinator that was dialled last, alone."""
+        return Dial((self._target,), self._dial.ca)
 
     def ring(self) -> None:
         """The outbox has grown."""
@@ -125,7 +129,7 @@ class LinkClient:
         # many members that begin at once divide themselves
         turn, failures = int(self._clock.random() * len(self._dial.targets)), 0
         while True:
-            target = self._dial.targets[turn % len(self._dial.targets)]
+            target = self._target = self._dial.targets[turn % len(self._dial.targets)]
             try:
                 await self._stream(target)
                 reason = "the stream ended"
@@ -144,7 +148,7 @@ class LinkClient:
             await asyncio.sleep(pause)
 
     async def _stream(self, target: str) -> None:
-        async with self._dial.channel(target, _OPTIONS) as channel:
+        async with self._dial.channel(target) as channel:
             call = channel.stream_stream(METHOD)()
             try:
                 wire = Wire(call, Joiner(DownFrame))
@@ -234,6 +238,8 @@ class _Attached:
                 self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
+            case Open():
+                self._outpost.open(message)
 
     async def _obey(self) -> None:
         while True:

@@ -10,6 +10,13 @@ import msgspec
 
 from skep.config import is_loopback, split_address
 
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
 _PROBE_SECONDS = 5.0
 #: OpenSSL's numbers for what is wrong with a certificate
 _EXPIRED, _NOT_YET, _OTHER_NAME = {10}, {9}, {62, 64}
@@ -25,11 +32,12 @@ class Dial(msgspec.Struct, frozen=True):
         """On this machine plain text will do, unless a CA is named."""
         return not target.startswith("unix:") and (bool(self.ca) or not is_loopback(split_address(target)[0]))
 
-    def channel(self, target: str, options: list[tuple[str, Any]]) -> Any:
+    def channel(self, target: str) -> Any:
+        """A connection of its own, never shared with other channels of this process."""
         if not self.is_secure(target):
-            return grpc.aio.insecure_channel(target, options=options)
+            return grpc.aio.insecure_channel(target, options=_OPTIONS)
         credentials = grpc.ssl_channel_credentials(self.ca.encode() or None)
-        return grpc.aio.secure_channel(target, credentials, options=options)
+        return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
 
     async def explain(self, target: str) -> str:
         """What is wrong with the way there, found by a handshake of our own; empty when nothing is.

@@ -77,7 +77,7 @@ class Joiner(Generic[T]):
             raise TooLarge(f"a frame of {len(frame)} bytes where {self.limit} are allowed")
         try:
             messages = self._decode(frame)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadInput(f"a frame of the link cannot be read: {error}") from error
         if not messages:
             raise BadInput("a frame of the link has at least one message")

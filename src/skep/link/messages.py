@@ -4,8 +4,12 @@ Frames are msgpack lists of these structs, carried by one gRPC stream. Unknown f
 defaults, so that neighbours of different age understand each other; what they cannot ignore raises PROTOCOL.
 """
 
+from typing import Literal
+
 import msgspec
 
+from skep.errors import SkepError, class_of
+from skep.model.copying import CopyAnswer, CopyRequest
 from skep.model.credential import Key
 from skep.model.log import Lines
 from skep.model.member import Offer
@@ -21,8 +25,8 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | TaskRequest | Lines
-AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer
+AskBody = SpaceRequest | IndexRequest | TaskRequest | CopyRequest | Lines
+AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer | CopyAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -129,11 +133,18 @@ class Refused(Down, frozen=True):
 
 
 class Declined(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The error that an ask ended with."""
+    """The error that something ended with on the other side."""
 
     code: str
     message: str
     hint: str = ""
+
+    @classmethod
+    def of(cls, error: SkepError) -> "Declined":
+        return cls(error.code, error.message, error.hint)
+
+    def error(self) -> SkepError:
+        return class_of(self.code)(self.message, hint=self.hint)
 
 
 class Answer(Down, frozen=True):
@@ -165,6 +176,34 @@ class Interest(Down, frozen=True):
     sources: tuple[str, ...]
 
 
+class GitOf(msgspec.Struct, frozen=True, tag=True):
+    """`git upload-pack` on the mirror of a source it holds."""
+
+    source: str
+
+
+class BlobOf(msgspec.Struct, frozen=True, tag=True):
+    id: str
+
+
+class FolderOf(msgspec.Struct, frozen=True, tag=True):
+    """A folder of the worker's own: the kind says where it is, the id is its name there."""
+
+    kind: Literal["delta"]
+    id: str
+
+
+What = GitOf | BlobOf | FolderOf
+
+
+class Open(Down, frozen=True):
+    """Dial `address` (empty: the coordinator), show the ticket, and give this. Not repeated: a ticket is soon void."""
+
+    address: str
+    ticket: str
+    what: What
+
+
 class Order(Down, frozen=True):
     """Numbered, pushed at once, repeated until Done; doing one twice is harmless."""
 
@@ -188,4 +227,4 @@ class FetchNow(msgspec.Struct, frozen=True, tag=True):
 
 
 UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]
-DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest]
+DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest | Open]

@@ -8,7 +8,7 @@ from typing import Self
 from skep.clock import Clock
 from skep.link.client import LinkClient
 from skep.link.dial import Dial
-from skep.link.messages import PROTOCOL, AnswerBody, AskBody, Beat, Hello, Order, Outcome, Refused
+from skep.link.messages import PROTOCOL, AnswerBody, AskBody, Beat, Hello, Open, Order, Outcome, Refused
 from skep.model.credential import Key
 from skep.model.ids import new_id
 from skep.model.member import Offer
@@ -68,6 +68,8 @@ class Peer:
     def unlock(self, keys: Sequence[Key]) -> None: ...
 
     def interest(self, sources: Sequence[str]) -> None: ...
+
+    def open(self, asked: Open) -> None: ...
 
     def stop(self, tasks: Sequence[TaskHold]) -> None: ...
 

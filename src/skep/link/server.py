@@ -2,43 +2,42 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
-
 from skep.engines.db.base import Bell
-from skep.errors import BadInput, Conflict, SkepError
+from skep.errors import SkepError, Unavailable
+from skep.link import carry
 from skep.link.frames import HELLO_LIMIT, JOINED_LIMIT, Joiner
+from skep.link.listening import listen
+from skep.link.meeting import Meeting
 from skep.link.messages import (
     PROTOCOL,
     Ack,
     AnswerBody,
     AskBody,
     Beat,
+    Down,
     Hello,
+    Open,
     Order,
     Outcome,
     Refused,
     UpFrame,
     Welcome,
+    What,
 )
 from skep.link.session import Session
 from skep.link.wire import Wire
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
+from skep.streams import Stream
 
 log = logging.getLogger(__name__)
 
 METHOD = "/skep.Link/Attach"
-#: what gRPC itself lets through; smaller excess gets our own, clearer answer
-_OPTIONS = [("grpc.max_receive_message_length", 4 << 20), ("grpc.so_reuseport", 0)]
 _HELLO_SECONDS = 10.0
-#: the length of sockaddr_un.sun_path, less its final zero
-_SOCKET_PATH = 107
 
 
 class Desk(Protocol):
@@ -97,40 +96,28 @@ class LinkServer:
     def __init__(self, desk: Desk, *, beat_every: float) -> None:
         self._desk = desk
         self._beat_every = beat_every
+        self.meeting = Meeting()
         self._sessions: dict[str, Session] = {}
         self._server: Any = None
 
-    def listen(self, target: str, credentials: Any = None) -> str:
-        """Listen on `unix:PATH` or `HOST:PORT` (port 0: any), without credentials in plain text; before `start`.
+    async def start(self, target: str, credentials: Any = None, *, socket: str = "") -> str:
+        """Listen on `unix:PATH` or `HOST:PORT` (port 0: any); returns the target to dial. `socket`: there too."""
+        methods = {METHOD: self._attach, carry.METHOD: self.meeting.carry}
+        self._server, dialled = await listen(methods, target, credentials, socket=socket)
+        return dialled
 
-        Returns the target to dial."""
-        if self._server is None:
-            self._server = grpc.aio.server(options=_OPTIONS)
-        path = _socket_path(target)
-        try:
-            if credentials is None:
-                port = self._server.add_insecure_port(target)
-            else:
-                port = self._server.add_secure_port(target, credentials)
-        except RuntimeError as error:
-            raise Conflict(f"cannot listen on {target}", hint="is another Skep using it?") from error
-        if path is not None:
-            path.chmod(0o600)
-        return target if path is not None else f"{target.rpartition(':')[0]}:{port}"
+    async def push(self, member: str, message: Down) -> None:
+        """To a member that is attached here, now or never."""
+        session = self._sessions.get(member)
+        if session is None:
+            raise Unavailable(f"{member} is not attached", hint="it will be tried again when it is back")
+        await session.wire.write([message])
 
-    async def start(self, target: str) -> str:
-        try:
-            address = self.listen(target)
-        except SkepError:
-            await self.stop(None)
-            raise
-        handler = grpc.stream_stream_rpc_method_handler(self._attach)
-        service, method = METHOD.strip("/").split("/")
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        await self._server.start()
-        return address
+    def opened(self, member: str, what: What) -> AbstractAsyncContextManager[Stream]:
+        """What the member gives, taken by this process."""
+        return self.meeting.opened(member, lambda half: self.push(member, Open("", half, what)))
 
-    async def stop(self, grace: float | None = 1.0) -> None:
+    async def stop(self, grace: float = 1.0) -> None:
         stopping = Refused(None, "stopping", "the coordinator is stopping")
         await asyncio.gather(*(session.end(stopping) for session in list(self._sessions.values())))
         if self._server is not None:
@@ -192,13 +179,3 @@ class LinkServer:
                 del self._sessions[session.member]
                 session.over.set()
             log.info("%s detached", session.member)
-
-
-def _socket_path(target: str) -> Path | None:
-    if not target.startswith("unix:"):
-        return None
-    path = Path(target.removeprefix("unix:"))
-    if len(os.fsencode(path)) > _SOCKET_PATH:
-        raise BadInput(f"the socket path {path} is longer than {_SOCKET_PATH} bytes", hint="use a shorter data folder")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path

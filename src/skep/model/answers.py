@@ -164,6 +164,10 @@ class WorkerView(msgspec.Struct, frozen=True):
     offer: Offer
     #: a bounded number of tasks that it has now
     running: list[Task]
+    #: how many sources it holds
+    holds: int = 0
+    #: what it holds goes to others
+    draining: bool = False
 
 
 class WorkerMatch(msgspec.Struct, frozen=True):

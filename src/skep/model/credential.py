@@ -1,11 +1,12 @@
-"""A Credential is a secret for a host: shown to it by `fetch`, or shown by it to prove a `hook`."""
+"""A Credential is a secret for a host: shown to it by `fetch` or, when it is asked for its repositories, as `api`; or
+shown by it to prove a `hook`."""
 
 from base64 import b64encode
 from typing import Literal
 
 import msgspec
 
-Use = Literal["fetch", "hook"]
+Use = Literal["fetch", "api", "hook"]
 
 
 class CredentialSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -109,6 +109,8 @@ class Held(msgspec.Struct, frozen=True):
     settings: SourceSettings = SourceSettings()
     #: the loss that a person has accepted last
     accepted: str = ""
+    #: bytes as its forge counted them when it was added; 0: not known
+    size: int = 0
 
 
 class Move(msgspec.Struct, frozen=True):

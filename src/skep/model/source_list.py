@@ -1,4 +1,4 @@
-"""A list names many sources: files kept in git, or what an organisation of a forge holds."""
+"""A list names many sources: files kept in git, what an organisation of a forge holds, or a host's manifest."""
 
 from typing import Any, Literal
 
@@ -6,7 +6,7 @@ import msgspec
 
 from skep.model.caller import Visibility
 
-ListKind = Literal["git", "github", "gitlab", "gitee", "gitea"]
+ListKind = Literal["git", "github", "gitlab", "gitee", "gitea", "manifest"]
 #: `waiting`: it would remove so much that a person has to confirm it
 ListState = Literal["new", "current", "waiting", "failing", "removed"]
 
@@ -14,7 +14,7 @@ ListState = Literal["new", "current", "waiting", "failing", "removed"]
 class SourceList(msgspec.Struct, frozen=True):
     id: str
     kind: ListKind
-    #: of the repository it is kept in, or `github:org`
+    #: of the repository it is kept in, `github:org`, or `manifest:URL`
     url: str
     state: ListState
     #: the source that mirrors its repository; None for a list of a forge
@@ -24,7 +24,7 @@ class SourceList(msgspec.Struct, frozen=True):
     archived: bool = True
     #: of sources that it adds, unless their entries say otherwise
     visibility: Visibility = "public"
-    #: what was read last: a commit, or a fingerprint of a forge's answer
+    #: what was read last: a commit, or a fingerprint of what a forge or manifest names
     version: str = ""
     entries: int = 0
     problems: int = 0

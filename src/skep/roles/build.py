@@ -18,13 +18,16 @@ from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
 from skep.fleet.interest import Interest
+from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
+from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
 from skep.roles.desk import Desk
+from skep.roles.moving import Moving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.service import Search
@@ -38,10 +41,9 @@ from skep.sources.git.mirror import folder_of
 from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.lists.apply import Apply
+from skep.sources.lists.asking import Asking
 from skep.sources.lists.follow import Follower
-from skep.sources.lists.forges import Forges
 from skep.sources.lists.service import Lists
-from skep.sources.lists.tokens import tokens
 from skep.sources.service import Sources
 from skep.spaces.journal import Journal
 from skep.spaces.service import Spaces
@@ -103,7 +105,7 @@ async def open_rooms(
         access = Access(
             db, clock, data, open_read=settings.loopback if settings.open_read is None else settings.open_read
         )
-        fleet = Fleet(db, clock, token=worker_token, beat_every=settings.beat_every)
+        fleet = _fleet(settings, db, clock, worker_token)
         topics = Topics(db, log, clock, settings.message_limit)
         addresses = GitAddresses(settings)
         by_label = {label.name: label for label in settings.label}
@@ -123,10 +125,10 @@ async def open_rooms(
             await room.start()
         if "coordinator" in settings.roles:
             await owners.start()
-        gather = Gather(sources, data, interest)
+        gather = Gather(sources, data, interest, Manifests(db, clock))
         lists = Lists(db, clock, sources)
         await lists.start()
-        http = Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, etags=True)
+        http = _http(settings)
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
@@ -155,15 +157,16 @@ async def open_rooms(
             journal,
             StatusView(db, clock, fleet, searcher, statuses),
         )
-        reports = Reports(db, clock, placer)
+        reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
             adoption.follow,
             partial(adoption.verify, settings.reindex_every, clock),
-            _follower(settings, db, clock, topics, sources, fleet, http).follow,
+            _follower(settings, db, clock, topics, sources, fleet, http, credentials).follow,
             partial(sweep_for_ever, topics),
+            Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
             dispatcher.run,
             dispatcher.keep,
             partial(news.tell, db, topics, clock),
@@ -185,10 +188,11 @@ async def open_rooms(
             reports,
             Calls(db, spaces, contexts),
             journal,
+            moves,
             lease,
         )
         desk = Desk(
-            db, clock, fleet, topics, sources, intake, spaces, statuses, reports, requests, credentials, interest
+            db, clock, fleet, topics, sources, lists, intake, spaces, statuses, reports, requests, credentials, interest
         )
         yield Rooms(me, core, desk, adoption, searcher, loops)
 
@@ -197,9 +201,33 @@ async def _alive(fleet: Fleet) -> set[str]:
     return {member.id for member in await fleet.members() if member.state == "alive"}
 
 
+def _fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
+    return Fleet(
+        db,
+        clock,
+        token=token,
+        beat_every=settings.beat_every,
+        grace=settings.grace,
+        expected=settings.workers_expected,
+        first_wait=settings.first_wait,
+    )
+
+
+def _http(settings: Settings) -> Http:
+    return Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, validators=True)
+
+
 def _follower(
-    settings: Settings, db: Database, clock: Clock, topics: Topics, sources: Sources, fleet: Fleet, http: Http
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    topics: Topics,
+    sources: Sources,
+    fleet: Fleet,
+    http: Http,
+    credentials: Credentials,
 ) -> Follower:
-    forges = Forges(http, HostGuard(settings, clock, local=False), tokens(settings.list_tokens))
+    asking = Asking(http, HostGuard(settings, clock, local=False), clock, credentials.apis)
     folder = partial(folder_of, Path(settings.data))
-    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, forges, settings.list_every)
+    every = settings.list_every, settings.manifest_every
+    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, asking, *every)

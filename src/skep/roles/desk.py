@@ -35,6 +35,7 @@ from skep.model.topic import Draft
 from skep.roles.requests import Requests
 from skep.sources.credentials import CREDENTIALS, Credentials
 from skep.sources.intake import Intake, Stale
+from skep.sources.lists.service import Lists
 from skep.sources.service import Sources
 from skep.spaces.service import Spaces
 from skep.spaces.statuses import Statuses
@@ -54,6 +55,7 @@ class Desk:
         fleet: Fleet,
         topics: Topics,
         sources: Sources,
+        lists: Lists,
         intake: Intake,
         spaces: Spaces,
         statuses: Statuses,
@@ -67,6 +69,7 @@ class Desk:
         self._fleet = fleet
         self._topics = topics
         self._sources = sources
+        self._lists = lists
         self._intake = intake
         self._spaces = spaces
         self._statuses = statuses
@@ -140,6 +143,8 @@ class Desk:
 
     async def orders(self, member: str) -> list[Order]:
         waiting = await pending(self._db, member, ORDERS_AT_ONCE)
+        if waiting and (first := await self._lists.first()) is not None:
+            waiting = [one for one in waiting if one.source in first]
         known = await self._sources.held_many([one.source for one in waiting if one.kind != "release"])
         composed = [(one.n, _body(one, known.get(one.source))) for one in waiting]
         moot = [n for n, body in composed if body is None]

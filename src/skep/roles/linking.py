@@ -25,14 +25,15 @@ _SOON_DAYS = 30
 
 async def open_link(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExitStack) -> str:
     """Closed by the stack; returns the socket to dial."""
-    link = LinkServer(rooms.desk, beat_every=settings.beat_every)
-    if settings.link_listen:
-        credentials = credentials_of(settings)
-        address = link.listen(settings.link_listen, credentials)
-        log.info("workers and managers may join", extra={"at": address, "tls": credentials is not None})
+    link, socket = LinkServer(rooms.desk, beat_every=settings.beat_every), _socket(Path(settings.data), stack)
     if token := token_of(settings):
         await rooms.core.fleet.tokens.know(token)
-    socket = await link.start(_socket(Path(settings.data), stack))
+    if settings.link_listen:
+        credentials = credentials_of(settings)
+        address = await link.start(settings.link_listen, credentials, socket=socket)
+        log.info("workers and managers may join", extra={"at": address, "tls": credentials is not None})
+    else:
+        await link.start(socket)
     stack.push_async_callback(link.stop)
     return socket
 

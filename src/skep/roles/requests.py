@@ -1,10 +1,12 @@
 """What members ask over the link, and which room answers."""
 
 from skep.clock import Clock
-from skep.errors import NotFound
+from skep.errors import NotAllowed, NotFound
+from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.caller import SYSTEM
+from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
 from skep.model.search import Adopt, Adopted, Verified, Verify, Where
 from skep.model.source import Held
@@ -36,6 +38,7 @@ class Requests:
         reports: Reports,
         calls: Calls,
         journal: Journal,
+        moves: Moves,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -48,6 +51,7 @@ class Requests:
         self._reports = reports
         self._calls = calls
         self._journal = journal
+        self._moves = moves
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -65,8 +69,21 @@ class Requests:
                 done = await self._adoption.adopt(fence, delta, self._clock.now())
                 self._fleet.settled(fence.source)
                 return Adopted(done)
+            case CopyWanted() | Copied():
+                return await self._copy(member, body)
             case _:
                 return await self._task(member, boot, body)
+
+    async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
+        """Only who was given the task may ask, or anybody could take any source."""
+        if not await self._calls.is_doing(member, body.task, body.attempt, "replicate", ("source", body.source)):
+            raise NotAllowed(f"{member} was not asked to copy {body.source}")
+        held = await self._held(body.source)
+        if isinstance(body, CopyWanted):
+            return CopyFrom(held)
+        if held.epoch != body.epoch:
+            return Kept(False)
+        return Kept(await self._moves.copied(body.source, member, body.epoch))
 
     async def _held(self, source: str) -> Held:
         held = await self._sources.held(source)

@@ -117,8 +117,8 @@ async def _up(
             ]
             if "coordinator" in roles:
                 await rooms.adoption.sweep()
-            await _add(rooms.core.sources.add, add)
             await _add(rooms.core.lists.add, settings.lists)
+            await _add(rooms.core.sources.add, add)
             await _greet(rooms, listener)
             stack.callback(_note_whereabouts(listener, Path(settings.data)))
             await stop.wait()

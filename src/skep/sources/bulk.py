@@ -158,6 +158,8 @@ def _new(id: str, number: int, plan: _Plan, now: float) -> dict[str, Value]:
         "url": address.url,
         "visibility": plan.wanted.visibility or "public",
         "labels": plan.labels or "[]",
+        "settings": "{}",
+        "size": 0,
         "by_list": 0,
         "now": now,
         "canonical": address.canonical,

@@ -96,6 +96,12 @@ class Credentials:
         """What senders of webhooks have to prove that they know."""
         return await self._with_secrets("hook")
 
+    async def apis(self, host: str) -> list[Key]:
+        """What a host may be shown when it is asked for its repositories. SkepError when one cannot be read: asked
+        without it, the host would show less, and what it does not show would be removed."""
+        specs = [spec for spec in self._all() if spec.use == "api" and spec.host == host]
+        return [Key(spec.name, host, "", spec.user, await self._secret(spec), spec.public) for spec in specs]
+
     async def _with_secrets(self, use: Use) -> list[Key]:
         found = []
         for spec in [spec for spec in self._all() if spec.use == use]:

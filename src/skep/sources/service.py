@@ -84,6 +84,8 @@ class Sources:
                 url=address.url,
                 visibility=visibility,
                 labels=tags,
+                settings="{}",
+                size=0,
                 by_list=0,
                 now=now,
             )
@@ -140,8 +142,7 @@ class Sources:
         source = await self.show(caller, ref)
         tags = None if labels is None else json.dumps(labels_of(labels))
         address = None if url is None else self.address(caller, source.kind, url)
-        wishes = settings_of({**msgspec.structs.asdict(source.settings), **(settings or {})})
-        self._kinds[source.kind].check_settings(wishes)
+        wishes = self.settings(source.kind, {**msgspec.structs.asdict(source.settings), **(settings or {})})
 
         async def work(tx: Tx) -> None:
             if address is not None:
@@ -237,6 +238,13 @@ class Sources:
         await self._db.write(work)
         return source
 
+    async def raise_epoch(self, tx: Tx, source: str) -> int | None:
+        """It has another holder from now on; None: it was removed."""
+        rows = await tx.rows(
+            "UPDATE source SET epoch = epoch + 1 WHERE id = :id AND state <> 'removed' RETURNING epoch", id=source
+        )
+        return int(rows[0]["epoch"]) if rows else None
+
     async def discard(self, tx: Tx, sources: Sequence[str]) -> None:
         await self._fleet.release_many(tx, sources)
         ids = [{"id": id} for id in sources]
@@ -331,6 +339,12 @@ class Sources:
         addresses.check(url, local=caller.may("admin"))
         canonical = addresses.canonical(url)
         return Address(canonical, addresses.clean(url), addresses.name(canonical))
+
+    def settings(self, kind: str, values: Mapping[str, Any]) -> SourceSettings:
+        """BadInput when a source of this kind cannot be set so."""
+        settings = settings_of(values)
+        self._kinds[kind].check_settings(settings)
+        return settings
 
     async def _row(self, id: str) -> Row:
         return (await self._db.read("SELECT * FROM source WHERE id = :id", id=id))[0]

@@ -12,7 +12,7 @@ STEPS = [
     CREATE TABLE source (
         id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE, kind TEXT NOT NULL, name TEXT NOT NULL, url TEXT NOT NULL,
         state TEXT NOT NULL, visibility TEXT NOT NULL, labels TEXT NOT NULL, settings TEXT NOT NULL,
-        epoch BIGINT NOT NULL, accepted TEXT NOT NULL,
+        size BIGINT NOT NULL, epoch BIGINT NOT NULL, accepted TEXT NOT NULL,
         default_branch TEXT NOT NULL, added_at DOUBLE PRECISION NOT NULL, last_looked DOUBLE PRECISION,
         last_fetched DOUBLE PRECISION, last_changed DOUBLE PRECISION, next_poll DOUBLE PRECISION,
         failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION,
@@ -42,9 +42,10 @@ STEPS = [
 ]
 
 INSERT_SOURCE = """
-    INSERT INTO source (id, number, kind, name, url, visibility, labels, added_at, by_list,
-        state, settings, epoch, accepted, default_branch, failures)
-    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :now, :by_list, 'new', '{}', 1, '', '', 0)
+    INSERT INTO source (id, number, kind, name, url, visibility, labels, settings, size, added_at, by_list,
+        state, epoch, accepted, default_branch, failures)
+    VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :settings, :size, :now, :by_list,
+        'new', 1, '', '', 0)
 """
 INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
 

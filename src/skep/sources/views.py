@@ -65,6 +65,29 @@ async def unverified(db: Database, before: float, most: int) -> list[str]:
     return [row["id"] for row in rows]
 
 
+async def published(db: Database, *, private: bool, most: int) -> list[Row]:
+    """Rows of sources that can be cloned, by name."""
+    return await db.read(
+        "SELECT id, name, url, default_branch, last_changed FROM source WHERE state <> 'removed' "
+        "AND last_changed IS NOT NULL AND (:private = 1 OR visibility = 'public') ORDER BY name LIMIT :most",
+        private=int(private),
+        most=most,
+    )
+
+
+async def refs_of(db: Database, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Source -> ref -> object."""
+    places, names = _places(ids)
+    found: dict[str, dict[str, str]] = {}
+    for row in await db.read(
+        "SELECT source, name, version FROM entry "  # noqa: S608
+        f"WHERE version IS NOT NULL AND name <> 'HEAD' AND source IN ({places})",
+        **names,
+    ):
+        found.setdefault(row["source"], {})[row["name"]] = row["version"]
+    return found
+
+
 async def default_branch(tx: Tx, source: str) -> str:
     """As an entry's name; empty when the source is not there."""
     rows = await tx.rows("SELECT default_branch FROM source WHERE id = :id", id=source)
@@ -118,5 +141,6 @@ async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSe
             told=told.get(source.id, {}),
             settings=_settings(row, by_label),
             accepted=row["accepted"],
+            size=row["size"],
         )
     return found

@@ -15,8 +15,9 @@ from skep.model.space import Typed
 from skep.model.task import Call, TaskSpec
 from skep.spaces import store
 from skep.spaces.service import Spaces
-from skep.tasks.contexts import Contexts, space_of
-from skep.tasks.tables import ACTIVE_SQL
+from skep.tasks.contexts import Contexts
+from skep.tasks.storing import space_of
+from skep.tasks.tables import ACTIVE_SQL, spec_of
 
 _ANY_TEXT, _ANY_COUNT = Typed("str"), Typed("int")
 
@@ -52,6 +53,19 @@ class Calls:
                 return {"id": (await self._contexts.add(SYSTEM, context, [_spec(call)]))[0]}
             case _:
                 raise NotFound(f"a task cannot ask for {call.verb!r}")
+
+    async def is_doing(self, member: str, task: str, attempt: int, kind: str, argument: tuple[str, str]) -> bool:
+        """Is this attempt the member's own, of this kind, and about that?"""
+        rows = await self._db.read(
+            f"SELECT spec FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL} "  # noqa: S608
+            "AND kind = :kind",
+            id=task,
+            attempt=attempt,
+            worker=member,
+            kind=kind,
+        )
+        name, value = argument
+        return any(spec_of(row).arguments.get(name) == value for row in rows)
 
     async def _context(self, member: str, call: Call) -> str:
         rows = await self._db.read(

@@ -8,17 +8,18 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Tx
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.ids import new_id
 from skep.model.task import Context, ContextSpec, ContextView, Task, TaskSpec
 from skep.tasks.compose import compose
-from skep.tasks.insert import insert
-from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, reopen
+from skep.tasks.insert import depend, insert, rows_of
+from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, ended_channel, reopen
 from skep.tasks.placing import Placer
-from skep.tasks.tables import STEPS, TASK_COLUMNS, UNENDED_SQL, bucket_of, context_of, spec_of, task_of
+from skep.tasks.storing import SEEN_SQL, clear, context_row, create, fill, leave
+from skep.tasks.tables import STEPS, TASK_COLUMNS, context_of, spec_of, task_of
 
 #: tasks shown with their context
 SHOWN = 1000
@@ -42,16 +43,25 @@ class Contexts:
         many = len(spec.tasks) > _MANY
         tasks, now = await asyncio.to_thread(compose, spec) if many else compose(spec), self._clock.now()
 
+        cause = cause or f"person:{caller.subject}"
+        id = new_id("ctx", now)
+        if many:
+            rows = await asyncio.to_thread(rows_of, id, tasks, now, state="CREATED")
+            id = await fill(self._db, context_row(id, spec, cause, once, now), rows)
+            await self._db.write(lambda tx: note(tx, now, caller, "context.submit", id))
+            return await self._context(id)
+
         async def work(tx: Tx) -> str:
-            id = await create(tx, spec, tasks, cause or f"person:{caller.subject}", once, now)
-            await note(tx, now, caller, "context.submit", id)
-            if at_once:
-                await self._placer.admit(tx, now)
-            return id
+            admit = at_once and self._placer.owns(id)
+            made = await create(tx, id, spec, tasks, cause, once, now, admit=admit)
+            await note(tx, now, caller, "context.submit", made)
+            if admit:
+                await self._placer.place(tx, now)
+            return made
 
         with self._placer.at_once() as at_once:
-            id = await self._db.write(work)
-        return await self._context(id)
+            made = await self._db.write(work)
+        return await self._context(made)
 
     async def add(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> list[str]:
         """More tasks for a context that is still running; answers with their ids. A task may do so for its own."""
@@ -59,11 +69,12 @@ class Contexts:
         now = self._clock.now()
 
         async def work(tx: Tx) -> list[str]:
-            rows = await tx.rows("SELECT * FROM context WHERE id = :id FOR UPDATE", id=context)
+            rows = await tx.rows(f"SELECT * FROM context WHERE id = :id AND {SEEN_SQL} FOR UPDATE", id=context)  # noqa: S608
             if not rows:
                 raise _unknown(context)
-            if rows[0]["state"] != "RUNNING":
-                raise Conflict(f"context {context} is {rows[0]['state']}", hint="submit another context")
+            if rows[0]["state"] != "RUNNING" or rows[0]["abort_by"]:
+                state = rows[0]["state"] if rows[0]["state"] != "RUNNING" else "being cancelled"
+                raise Conflict(f"context {context} is {state}", hint="submit another context")
             if rows[0]["together"]:
                 raise BadInput("a context whose tasks are placed together takes no more of them")
             known = {
@@ -72,7 +83,16 @@ class Contexts:
             }
             properties, templates = json.loads(rows[0]["properties"]), _templates(rows[0]["templates"])
             spec = ContextSpec(rows[0]["name"], tuple(tasks), properties=properties, templates=templates)
-            return await insert(tx, context, compose(spec, known), now, known=known)
+            added = compose(spec, known)
+            new = rows_of(context, added, now, known=known, ended=await depend(tx, added, known))
+            await insert(tx, new)
+            await tx.rows(
+                "UPDATE context SET tasks = tasks + :n, unended = unended + :n WHERE id = :id",
+                n=len(added),
+                id=context,
+            )
+            tx.ring(context_channel(context))
+            return [str(row["id"]) for row in new.tasks]
 
         return await self._db.write(work)
 
@@ -115,7 +135,7 @@ class Contexts:
         await self._context(id)
 
         async def work(tx: Tx) -> None:
-            await ask_to_abort(tx, "context", id, caller, reason)
+            await abort_context(tx, id, caller, reason)
             await note(tx, self._clock.now(), caller, "context.cancel", id)
 
         await self._db.write(work)
@@ -146,7 +166,7 @@ class Contexts:
         """Until it has ended, or `timeout` passed: then its state is still RUNNING."""
         caller.need("read")
         until = self._clock.now() + timeout
-        async with self._db.listen(context_channel(id)) as bell:
+        async with self._db.listen(ended_channel(id)) as bell:
             while True:
                 context = await self._context(id)
                 left = until - self._clock.now()
@@ -159,15 +179,16 @@ class Contexts:
         caller.need("write")
 
         async def work(tx: Tx) -> None:
-            if not await remove(tx, id):
+            if not await leave(tx, id):
                 raise Conflict(f"context {id} is still running", hint="cancel it first")
             await note(tx, self._clock.now(), caller, "context.remove", id)
 
         await self._context(id)
         await self._db.write(work)
+        await clear(self._db, id)
 
     async def _context(self, id: str) -> Context:
-        rows = await self._db.read("SELECT * FROM context WHERE id = :id", id=id)
+        rows = await self._db.read(f"SELECT * FROM context WHERE id = :id AND {SEEN_SQL}", id=id)  # noqa: S608
         if not rows:
             raise _unknown(id)
         return context_of(rows[0])
@@ -178,8 +199,9 @@ class Contexts:
         """The newest first. `cause` is the beginning of one: `person`, `change:BATCH`."""
         caller.need("read")
         rows = await self._db.read(
-            "SELECT * FROM context WHERE (:page = '' OR id < :page) AND (:state = '' OR state = :state) "
-            "AND substr(cause, 1, length(:cause)) = :cause ORDER BY id DESC LIMIT :limit",
+            f"SELECT * FROM context WHERE {SEEN_SQL} AND (:page = '' OR id < :page) "  # noqa: S608
+            "AND (:state = '' OR state = :state) AND substr(cause, 1, length(:cause)) = :cause "
+            "ORDER BY id DESC LIMIT :limit",
             page=page,
             state=state,
             cause=cause,
@@ -189,59 +211,11 @@ class Contexts:
         return Page(items, items[-1].id if len(rows) > limit else "")
 
 
-async def create(tx: Tx, spec: ContextSpec, tasks: Sequence[TaskSpec], cause: str, once: str, now: float) -> str:
-    """The context's id; with `once`, that of the one that is there already."""
-    id = new_id("ctx", now)
-    made = await tx.rows(
-        "INSERT INTO context (id, name, description, cause, once, state, properties, templates, together, bucket, "
-        "tasks, unended, failed, created_at) VALUES (:id, :name, :description, :cause, :once, 'RUNNING', :properties, "
-        ":templates, :together, :bucket, 0, 0, 0, :now) ON CONFLICT (once) DO NOTHING RETURNING id",
-        id=id,
-        name=spec.name,
-        description=spec.description,
-        cause=cause,
-        once=once or None,
-        properties=json.dumps(spec.properties),
-        templates=msgspec.json.encode(spec.templates),
-        together=int(spec.together),
-        bucket=bucket_of(id),
-        now=now,
-    )
-    if not made:
-        known = await tx.rows("SELECT id FROM context WHERE once = :once", once=once)
-        return str(known[0]["id"])
-    await insert(tx, id, tasks, now, together=spec.together)
-    return id
-
-
-async def ask_to_abort(tx: Tx, column: str, id: str, caller: Caller, reason: str) -> list[Row]:
-    """A wish that the dispatcher fulfils: `column` is `id` for a task, `context` for all of one."""
+async def abort_context(tx: Tx, id: str, caller: Caller, reason: str) -> None:
+    """A wish that the dispatcher fulfils."""
     by = f"{caller.subject}: {reason}" if reason else caller.subject
+    await tx.rows("UPDATE context SET abort_by = :by WHERE id = :id AND state = 'RUNNING'", by=by, id=id)
     tx.ring(WORK)
-    return await tx.rows(
-        f"UPDATE task SET abort_by = :by WHERE {column} = :id AND {UNENDED_SQL} RETURNING id",  # noqa: S608
-        by=by,
-        id=id,
-    )
-
-
-async def remove(tx: Tx, id: str) -> bool:
-    """False: it is still running."""
-    gone = await tx.rows("DELETE FROM context WHERE id = :id AND state <> 'RUNNING' RETURNING id", id=id)
-    if not gone:
-        return False
-    tasks = "(SELECT id FROM task WHERE context = :id)"
-    await tx.rows(f"DELETE FROM output WHERE task IN {tasks}", id=id)  # noqa: S608
-    await tx.rows(f"DELETE FROM need WHERE task IN {tasks}", id=id)  # noqa: S608
-    await tx.rows("DELETE FROM task WHERE context = :id", id=id)
-    await tx.rows("DELETE FROM tuple WHERE space = :space", space=space_of(id))
-    await tx.rows("DELETE FROM space WHERE name = :space", space=space_of(id))
-    return True
-
-
-def space_of(context: str) -> str:
-    """Where its checkpoints, latches and state are."""
-    return f"context:{context}"
 
 
 def _unknown(id: str) -> NotFound:

@@ -5,13 +5,15 @@ does it in order. It keeps nothing between two turns, so a lost ring costs time 
 """
 
 import logging
+from functools import partial
 
 import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.tasks.candidates import READY_SQL
-from skep.tasks.moves import COLUMNS, WORK, Moving, store
+from skep.tasks.moves import COLUMNS, WORK, Moving, count_ended, store
+from skep.tasks.news import News
 from skep.tasks.owners import Owners
 from skep.tasks.placing import Placer, runs_channel
 from skep.tasks.states import ACTIVE
@@ -40,6 +42,10 @@ class AbortTask(msgspec.Struct, frozen=True):
     """Somebody wants tasks to end."""
 
 
+class AbortContext(msgspec.Struct, frozen=True):
+    """Somebody wants everything in a context to end."""
+
+
 class LoseTask(msgspec.Struct, frozen=True):
     """The lease of a worker may be over."""
 
@@ -48,9 +54,10 @@ class ExpireTask(msgspec.Struct, frozen=True):
     """Tasks whose time is over."""
 
 
-Message = AbortTask | ExpireTask | LoseTask | NewTask | CheckSchedulability
+Message = AbortContext | AbortTask | ExpireTask | LoseTask | NewTask | CheckSchedulability
 #: what there is to do, in the order in which it is done
 _DUE: dict[str, Message] = {
+    "cancel": AbortContext(),
     "abort": AbortTask(),
     "expire": ExpireTask(),
     "lose": LoseTask(),
@@ -93,10 +100,12 @@ class Dispatcher:
         owned, now = self._owners.sql, self._clock.now()
         active = f"EXISTS (SELECT 1 FROM task WHERE task.worker = member.id AND task.{ACTIVE_SQL})"  # noqa: S608
         rows = await self._db.read(
-            f"SELECT (SELECT 1 FROM task WHERE abort_by <> '' AND {owned} LIMIT 1) AS abort, "  # noqa: S608
+            f"SELECT (SELECT 1 FROM context WHERE abort_by <> '' AND {owned} LIMIT 1) AS cancel, "  # noqa: S608
+            f"(SELECT 1 FROM task WHERE abort_by <> '' AND {owned} LIMIT 1) AS abort, "
             f"(SELECT 1 FROM task WHERE deadline <= :now AND ended_at IS NULL AND {owned} LIMIT 1) AS expire, "
             f"(SELECT 1 FROM member WHERE last_alive < :silent AND {active} LIMIT 1) AS lose, "
-            f"(SELECT 1 FROM task WHERE state = 'SUBMITTED' AND {owned} LIMIT 1) AS new, "
+            f"COALESCE((SELECT 1 FROM task WHERE state = 'SUBMITTED' AND {owned} LIMIT 1), "
+            f"(SELECT 1 FROM context WHERE stage = 'filled' AND {owned} LIMIT 1)) AS new, "
             f"(SELECT 1 FROM task WHERE {READY_SQL} AND {owned} LIMIT 1) AS waiting, "
             "(SELECT min(not_before) FROM task WHERE state = 'WAITING' AND not_before > 0 "
             "AND not_before > :now) AS later, "
@@ -125,15 +134,28 @@ class Dispatcher:
         now = self._clock.now()
         match message:
             case NewTask():
-                return await self._db.write(lambda tx: self._placer.admit(tx, now)) >= _AT_ONCE
+                return await self._db.write(lambda tx: self._placer.admit(tx, now)) > 0
             case CheckSchedulability():
                 return await self._db.write(lambda tx: self._placer.place(tx, now)) >= _AT_ONCE
             case LoseTask():
                 return await self.sweep.lost() >= _AT_ONCE
+            case AbortContext():
+                return await self._cancel(now)
             case AbortTask():
                 return await self._end("abort_by <> ''", {}, now) >= _AT_ONCE
             case ExpireTask():
                 return await self._end("deadline <= :now", {"now": now}, now) >= _AT_ONCE
+
+    async def _cancel(self, now: float) -> bool:
+        """One context, some of its tasks at a time, in the order of their ids."""
+        rows = await self._db.read(
+            f"SELECT id, abort_by FROM context WHERE abort_by <> '' AND {self._owners.sql} LIMIT 1"  # noqa: S608
+        )
+        last: str | None = ""
+        while rows and last is not None:
+            work = partial(abort_some, context=rows[0]["id"], after=last, by=rows[0]["abort_by"], now=now)
+            last = await self._db.write(work)
+        return bool(rows)
 
     async def _end(self, condition: str, params: dict[str, float], now: float) -> int:
         where = f"{condition} AND {UNENDED_SQL} AND {self._owners.sql}"
@@ -162,6 +184,34 @@ def end(task: Moving, now: float) -> None:
         task.move("ABORTED", "person", f"aborted by {task.abort_by}", now)
     elif not task.move("FAILED", "dispatcher", "its time was over before it had ended", now):
         task.move("ABORTED", "dispatcher", "its time was over before it began", now)
+
+
+async def abort_some(tx: Tx, context: str, after: str, by: str, now: float) -> str | None:
+    """The next tasks of a context that is cancelled; the id of the last of them, None when there are no more.
+
+    All that need each other are among them, so none has to be looked at by itself.
+    """
+    reason = f"aborted by {by}"
+    rows = await tx.rows(
+        "UPDATE task SET state = 'ABORTED', reason = :reason, abort_by = '', ended_at = :now, "  # noqa: S608
+        "moves = moves || :head || attempt || :tail WHERE id IN (SELECT id FROM task WHERE context = :context "
+        f"AND id > :after AND {UNENDED_SQL} ORDER BY id LIMIT :most FOR UPDATE) RETURNING id, worker",
+        context=context,
+        after=after,
+        reason=reason,
+        head='["ABORTED",',
+        tail=f',"person",{msgspec.json.encode(reason).decode()},{now:.6f}]\n',
+        now=now,
+        most=_AT_ONCE,
+    )
+    for worker in {row["worker"] for row in rows} - {""}:
+        tx.ring(runs_channel(worker))
+    told = [News("task", row["id"], "ABORTED", {"context": context, "reason": reason}) for row in rows]
+    await count_ended(tx, told, now)
+    if len(rows) == _AT_ONCE:
+        return max(str(row["id"]) for row in rows)
+    await tx.rows("UPDATE context SET abort_by = '' WHERE id = :id", id=context)
+    return None
 
 
 async def _ring(tx: Tx) -> None:

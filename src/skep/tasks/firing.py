@@ -6,9 +6,11 @@ import msgspec
 
 from skep.engines.db.base import Tx
 from skep.model.caller import Caller
+from skep.model.ids import new_id
 from skep.model.rule import Occasion, RuleSpec
-from skep.tasks.contexts import ask_to_abort, create
+from skep.tasks.contexts import abort_context
 from skep.tasks.matching import composed
+from skep.tasks.storing import create
 
 STEPS = [
     """
@@ -71,7 +73,7 @@ async def fire(tx: Tx, firing: Firing, now: float) -> str | None:
         await _supersede(tx, firing)
     spec, tasks = composed(firing.spec, firing.occasion)
     once = f"rule:{name}:{firing.cause.partition(':')[2]}"
-    context = await create(tx, spec, tasks, firing.cause, once, now)
+    context = await create(tx, new_id("ctx", now), spec, tasks, firing.cause, once, now)
     await tx.rows(
         "UPDATE fired SET context = :context WHERE rule = :rule AND cause = :cause",
         context=context,
@@ -86,7 +88,7 @@ async def fire_by_hand(tx: Tx, spec: RuleSpec, occasion: Occasion, caller: Calle
     """As often as somebody asks; only the newest of each person is remembered."""
     context, tasks = composed(spec, occasion)
     cause = f"person:{caller.subject}"
-    id = await create(tx, context, tasks, cause, "", now)
+    id = await create(tx, new_id("ctx", now), context, tasks, cause, "", now)
     await tx.rows(
         "INSERT INTO fired (rule, cause, context, source, ref, at) VALUES (:rule, :cause, :id, :source, :ref, :now) "
         "ON CONFLICT (rule, cause) DO UPDATE SET context = excluded.context, source = excluded.source, "
@@ -112,4 +114,4 @@ async def _supersede(tx: Tx, firing: Firing) -> None:
         ref=ref,
     )
     for row in running:
-        await ask_to_abort(tx, "context", row["id"], Caller(f"rule {name}", frozenset()), f"{firing.cause} is newer")
+        await abort_context(tx, row["id"], Caller(f"rule {name}", frozenset()), f"{firing.cause} is newer")

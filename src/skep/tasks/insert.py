@@ -1,21 +1,23 @@
 """New tasks of a context become rows, inside the transaction of whoever submits them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
-from skep.engines.db.base import Tx, Value
+from skep.engines.db.base import Statement, Tx, Value
 from skep.errors import BadInput
 from skep.model.ids import new_ids
-from skep.model.task import TaskSpec
-from skep.tasks.moves import WORK, context_channel
+from skep.model.task import TaskSpec, TaskState
+from skep.tasks.moves import WORK
 from skep.tasks.tables import bucket_of, class_of, line
 
 _TASK = (
-    "INSERT INTO task (id, context, name, kind, class, exclusive, bucket, state, attempt, failures, retries, "
+    "INSERT INTO task (id, context, name, kind, source, class, exclusive, bucket, state, attempt, failures, retries, "
     "backoff, worker, needs_left, dependents, not_before, deadline, abort_by, reason, moves, spec, created_at) "
-    "VALUES (:id, :context, :name, :kind, :class, :exclusive, :bucket, :state, 0, 0, :retries, :backoff, "
+    "VALUES (:id, :context, :name, :kind, :source, :class, :exclusive, :bucket, :state, 0, 0, :retries, :backoff, "
     ":worker, :needs_left, :dependents, :not_before, :deadline, :abort_by, :reason, :moves, :spec, :created_at)"
 )
 _CLASS = (
@@ -25,80 +27,99 @@ _CLASS = (
 )
 
 
-async def insert(
-    tx: Tx,
+class Rows(NamedTuple):
+    """New tasks as they are stored."""
+
+    classes: list[dict[str, Value]]
+    tasks: list[dict[str, Value]]
+    needs: list[dict[str, Value]]
+
+
+def rows_of(
     context: str,
     tasks: Sequence[TaskSpec],
     now: float,
     *,
     together: bool = False,
     known: Mapping[str, str] = MappingProxyType({}),
-) -> list[str]:
-    """Ids in the order of `tasks`. `known`: name -> id of what the context has already."""
+    ended: Mapping[str, str] = MappingProxyType({}),
+    state: TaskState = "SUBMITTED",
+) -> Rows:
+    """Pure. `known`: name -> id of what the context has already, `ended`: those of them that have, and how."""
     ids = new_ids("tsk", now, len(tasks))
     by_name = {**known, **dict(zip((task.name for task in tasks), ids, strict=True))}
-    left = await _needs(tx, tasks, by_name, known)
-    dependents: dict[str, int] = {}
-    for task in tasks:
-        for need in task.needs:
-            dependents[need.task] = dependents.get(need.task, 0) + 1
+    dependents = Counter(need.task for task in tasks for need in task.needs)
     classes = [class_of(task, context, together) for task in tasks]
-    for row in {row["id"]: row for row in classes}.values():
-        await tx.rows(_CLASS, **row, now=now)
-    started = line("CREATED", 0, "client", "", now) + line("SUBMITTED", 0, "client", "", now)
-    rows: list[dict[str, Value]] = [
-        {
-            "id": id,
-            "context": context,
-            "name": task.name,
-            "kind": task.kind,
-            "class": row["id"],
-            "exclusive": task.exclusive,
-            "bucket": bucket_of(context),
-            "state": "SUBMITTED",
-            "retries": task.retries,
-            "backoff": task.backoff,
-            "worker": "",
-            "needs_left": left[task.name],
-            "dependents": dependents.get(task.name, 0),
-            "not_before": 0.0,
-            "deadline": None if task.timeout is None else now + task.timeout,
-            "abort_by": "",
-            "reason": "",
-            "moves": started,
-            "spec": msgspec.json.encode(task),
-            "created_at": now,
-        }
-        for id, task, row in zip(ids, tasks, classes, strict=True)
-    ]
-    await tx.many(_TASK, rows)
-    await tx.rows(
-        "UPDATE context SET tasks = tasks + :n, unended = unended + :n WHERE id = :id", n=len(tasks), id=context
-    )
-    tx.ring(WORK)
-    tx.ring(context_channel(context))
-    return ids
+    alike = [{**row, "now": now} for _, row in sorted({row["id"]: row for row in classes}.items())]
+    bucket, started = bucket_of(context), _started(state, now)
+    found = Rows(alike, [], [])
+    for id, task, row in zip(ids, tasks, classes, strict=True):
+        needs = _open_needs(task, ended)
+        found.needs.extend({"target": by_name[name], "task": id, "rule": rule} for name, rule in needs.items())
+        found.tasks.append(
+            {
+                "id": id,
+                "context": context,
+                "name": task.name,
+                "kind": task.kind,
+                "source": task.source,
+                "class": row["id"],
+                "exclusive": task.exclusive,
+                "bucket": bucket,
+                "state": state,
+                "retries": task.retries,
+                "backoff": task.backoff,
+                "worker": "",
+                "needs_left": len(needs),
+                "dependents": dependents[task.name],
+                "not_before": 0.0,
+                "deadline": None if task.timeout is None else now + task.timeout,
+                "abort_by": "",
+                "reason": "",
+                "moves": started,
+                "spec": msgspec.json.encode(task),
+                "created_at": now,
+            }
+        )
+    return found
 
 
-async def _needs(tx: Tx, tasks: Sequence[TaskSpec], ids: Mapping[str, str], known: Mapping[str, str]) -> dict[str, int]:
-    """Task -> how many of its needs are still to come. A need that can no longer be met is refused."""
+def _started(state: TaskState, now: float) -> str:
+    lines = [line("CREATED", 0, "client", "", now)]
+    if state != "CREATED":
+        lines.append(line("SUBMITTED", 0, "client", "", now))
+    if state == "WAITING":
+        lines.append(line("WAITING", 0, "dispatcher", "", now))
+    return "".join(lines)
+
+
+def _open_needs(task: TaskSpec, ended: Mapping[str, str]) -> dict[str, str]:
+    """Those that are still to come. One that can no longer be met is refused."""
+    for need in task.needs:
+        if need.rule == "finished" and ended.get(need.task, "FINISHED") != "FINISHED":
+            raise BadInput(f"task {task.name!r} needs {need.task!r}, which is {ended[need.task]}")
+    return {need.task: need.rule for need in task.needs if need.task not in ended}
+
+
+async def depend(tx: Tx, tasks: Sequence[TaskSpec], known: Mapping[str, str]) -> dict[str, str]:
+    """Tasks of a running context get dependents. Name -> state of those that have ended already."""
     ended: dict[str, str] = {}
-    for name in {need.task for task in tasks for need in task.needs if need.task in known}:
+    for name in sorted({need.task for task in tasks for need in task.needs if need.task in known}):
         rows = await tx.rows(
             "UPDATE task SET dependents = dependents + 1 WHERE id = :id RETURNING state, ended_at", id=known[name]
         )
         if rows[0]["ended_at"] is not None:
             ended[name] = rows[0]["state"]
-    left: dict[str, int] = {}
-    rows_of_needs: list[dict[str, Value]] = []
-    for task in tasks:
-        open_needs = {need.task: need.rule for need in task.needs if need.task not in ended}
-        for need in task.needs:
-            if need.rule == "finished" and ended.get(need.task, "FINISHED") != "FINISHED":
-                raise BadInput(f"task {task.name!r} needs {need.task!r}, which is {ended[need.task]}")
-        left[task.name] = len(open_needs)
-        rows_of_needs += [
-            {"target": ids[name], "task": ids[task.name], "rule": rule} for name, rule in open_needs.items()
-        ]
-    await tx.many("INSERT INTO need (target, task, rule) VALUES (:target, :task, :rule)", rows_of_needs)
-    return left
+    return ended
+
+
+async def insert(tx: Tx, rows: Rows, also: Sequence[Statement] = ()) -> None:
+    """`also` is done with them: what happens most often, one task, takes one statement."""
+    if len(rows.tasks) == 1 and not rows.needs:
+        await tx.several([*also, (_CLASS, rows.classes[0]), (_TASK, rows.tasks[0])])
+    else:
+        await tx.several(also)
+        await tx.many(_CLASS, rows.classes)
+        await tx.many(_TASK, rows.tasks)
+        await tx.many("INSERT INTO need (target, task, rule) VALUES (:target, :task, :rule)", rows.needs)
+    tx.ring(WORK)

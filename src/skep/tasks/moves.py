@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from skep.engines.db.base import Row, Tx
+from skep.engines.db.base import Row, Statement, Tx
 from skep.model.task import Actor, ContextState, TaskState
 from skep.tasks import news
 from skep.tasks.news import News
@@ -25,7 +25,13 @@ COLUMNS = (
 
 
 def context_channel(context: str) -> str:
+    """Rung for everything that happens in it."""
     return f"context:{context}"
+
+
+def ended_channel(context: str) -> str:
+    """Rung when it has ended: most who wait care for nothing else."""
+    return f"ended:{context}"
 
 
 class Moving:
@@ -99,8 +105,20 @@ async def store(tx: Tx, tasks: Iterable[Moving], now: float) -> bool:
         await tx.many(_UPDATE, [task.params() for task in aborted])
         ended += aborted
         waiting = [task for task in aborted if task.dependents]
-    await _count(tx, ended, now)
+    await count_ended(tx, [_ended(task) for task in ended], now)
     return woken
+
+
+async def store_with(tx: Tx, task: Moving, also: Statement, now: float) -> list[Row]:
+    """`store` for one task that has ended and that none depends on, and something beside it that is not about it.
+
+    Answers with the rows of that. What happens most often takes one statement.
+    """
+    count = _counted(task.context, 1, int(task.state != "FINISHED"))
+    rows, _, counted, _ = await tx.several([also, (_UPDATE, task.params()), count, news.statement(_ended(task), now)])
+    tx.ring(news.CHANNEL)
+    await news.put(tx, await _after(tx, task.context, counted, now), now)
+    return rows
 
 
 async def _dependents(tx: Tx, ended: Sequence[Moving], now: float) -> tuple[bool, list[Moving]]:
@@ -125,32 +143,45 @@ async def _dependents(tx: Tx, ended: Sequence[Moving], now: float) -> tuple[bool
     return bool(freed), list(hopeless.values())
 
 
-async def _count(tx: Tx, ended: Sequence[Moving], now: float) -> None:
-    """The contexts of what has ended, and the news of both."""
+async def count_ended(tx: Tx, ended: Sequence[News], now: float) -> None:
+    """The contexts of tasks that have ended, and the news of both."""
     counts: dict[str, list[int]] = {}
     for task in ended:
-        count = counts.setdefault(task.context, [0, 0])
+        count = counts.setdefault(task.more["context"], [0, 0])
         count[0] += 1
         count[1] += task.state != "FINISHED"
-    told = [News("task", task.id, task.state, {"context": task.context, "reason": task.reason}) for task in ended]
+    told = list(ended)
     for context in sorted(counts):  # in one order everywhere, or two transactions could wait for each other
-        rows = await tx.rows(
-            "UPDATE context SET unended = unended - :n, failed = failed + :failed WHERE id = :id "
-            "RETURNING unended, failed, cause",
-            id=context,
-            n=counts[context][0],
-            failed=counts[context][1],
-        )
-        if rows and rows[0]["unended"] == 0:
-            state = state_of_counts(0, rows[0]["failed"])
-            await end_context(tx, context, state, now)
-            told.append(News("context", context, state, {"cause": rows[0]["cause"]}))
-        tx.ring(context_channel(context))
+        sql, params = _counted(context, *counts[context])
+        told += await _after(tx, context, await tx.rows(sql, **params), now)
     await news.put(tx, told, now)
+
+
+def _counted(context: str, n: int, failed: int) -> Statement:
+    sql = (
+        "UPDATE context SET unended = unended - :n, failed = failed + :failed WHERE id = :id "
+        "RETURNING unended, failed, cause"
+    )
+    return sql, {"id": context, "n": n, "failed": failed}
+
+
+async def _after(tx: Tx, context: str, counted: Sequence[Row], now: float) -> list[News]:
+    """What there is to tell of a context some of whose tasks have ended."""
+    tx.ring(context_channel(context))
+    if not counted or counted[0]["unended"]:
+        return []
+    state = state_of_counts(0, counted[0]["failed"])
+    await end_context(tx, context, state, now)
+    return [News("context", context, state, {"cause": counted[0]["cause"]})]
+
+
+def _ended(task: Moving) -> News:
+    return News("task", task.id, task.state, {"context": task.context, "reason": task.reason})
 
 
 async def end_context(tx: Tx, context: str, state: ContextState, now: float) -> None:
     await tx.rows("UPDATE context SET state = :state, ended_at = :now WHERE id = :id", state=state, now=now, id=context)
+    tx.ring(ended_channel(context))
 
 
 async def reopen(tx: Tx, context: str, tasks: Sequence[Moving], subject: str, now: float) -> None:

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
-from skep.model.ids import new_ids
+from skep.engines.db.base import Database, Statement, Tx, Value
+from skep.model.ids import new_id, new_ids
 from skep.model.topic import Draft
 from skep.topics.service import TASKS, Topics
 
-_CHANNEL = "news"
+CHANNEL = "news"
 _AT_ONCE = 1000
 _NAP = 60.0
 #: seconds in which ends gather, to be told in one transaction
-_GATHER = 0.05
+_GATHER = 0.2
 
 
 class News(msgspec.Struct, frozen=True):
@@ -30,28 +30,29 @@ class News(msgspec.Struct, frozen=True):
     more: dict[str, str]
 
 
+_INSERT = "INSERT INTO news (id, subject, body) VALUES (:id, :subject, :body)"
+
+
 async def put(tx: Tx, told: Sequence[News], now: float) -> None:
     ids = new_ids("tke", now, len(told))
-    await tx.many(
-        "INSERT INTO news (id, subject, body) VALUES (:id, :subject, :body)",
-        [
-            {
-                "id": id,
-                "subject": one.id,
-                "body": msgspec.json.encode(
-                    {"id": id, "what": one.what, one.what: one.id, "state": one.state, "at": now, **one.more}
-                ),
-            }
-            for id, one in zip(ids, told, strict=True)
-        ],
-    )
+    await tx.many(_INSERT, [_row(id, one, now) for id, one in zip(ids, told, strict=True)])
     if told:
-        tx.ring(_CHANNEL)
+        tx.ring(CHANNEL)
+
+
+def statement(one: News, now: float) -> Statement:
+    """To `put` one among other things; CHANNEL is to be rung."""
+    return _INSERT, _row(new_id("tke", now), one, now)
+
+
+def _row(id: str, one: News, now: float) -> dict[str, Value]:
+    told = {"id": id, "what": one.what, one.what: one.id, "state": one.state, "at": now, **one.more}
+    return {"id": id, "subject": one.id, "body": msgspec.json.encode(told)}
 
 
 async def tell(db: Database, topics: Topics, clock: Clock) -> None:
     """For ever."""
-    async with db.listen(_CHANNEL) as bell:
+    async with db.listen(CHANNEL) as bell:
         while True:
             if not await step(db, topics, clock):
                 await bell.wait(_NAP)
@@ -71,7 +72,7 @@ async def step(db: Database, topics: Topics, clock: Clock) -> int:
             Draft(bytes(row["body"]), row["id"], row["subject"]) for row in sorted(rows, key=lambda row: row["id"])
         ]
         if drafts:
-            await topics.tell(tx, TASKS, drafts, clock.now())
+            await topics.tell(tx, TASKS, drafts, clock.now(), repeats=False)
         return len(drafts)
 
     return await db.write(work)

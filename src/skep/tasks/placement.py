@@ -95,11 +95,6 @@ def able(one: Class, workers: Sequence[Worker]) -> list[Worker]:
 def share(one: Class, count: int, workers: Sequence[Worker], random: Callable[[], float]) -> dict[str, int]:
     """Worker -> how many of `count` waiting tasks it gets; the workers are counted up."""
     fits = able(one, workers)
-    if len(fits) == 1:  # one laptop
-        given = min(count, fits[0].room(one))
-        if given:
-            fits[0].give(one, count=given)
-        return {fits[0].id: given} if given else {}
     heap = [(_rank(one, worker), random(), at) for at, worker in enumerate(fits) if worker.room(one)]
     heapq.heapify(heap)
     shares: dict[str, int] = {}

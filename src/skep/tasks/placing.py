@@ -7,13 +7,14 @@ from contextlib import contextmanager
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Row, Tx
+from skep.engines.db.base import Row, Statement, Tx, Value
 from skep.model.task import Run
+from skep.tasks import storing
 from skep.tasks.candidates import READY_SQL, ready_classes, why_waiting, workers_for
 from skep.tasks.moves import WORK, Moving
 from skep.tasks.owners import Owners
 from skep.tasks.placement import Class, Worker, able, all_or_none, keep_for, keep_together, share
-from skep.tasks.tables import ACTIVE_SQL, spec_of
+from skep.tasks.tables import ACTIVE_SQL, bucket_of, spec_of
 
 #: tasks placed in one transaction; the rest follows in the next
 MOST_AT_ONCE = 1000
@@ -60,6 +61,9 @@ class Placer:
         """It declined a task, and would decline the next."""
         self._resting[worker] = now + DECLINED_SECONDS
 
+    def owns(self, context: str) -> bool:
+        return bucket_of(context) in self._owners.owned
+
     @contextmanager
     def at_once(self) -> Iterator[bool]:
         """True for one at a time: it may admit what it submits. Others leave that to the dispatcher, or they would all
@@ -82,9 +86,10 @@ class Placer:
             tail=f',"dispatcher","",{now:.6f}]\n',
             most=MOST_AT_ONCE,
         )
-        if rows:
+        admitted = len(rows) or await storing.admit(tx, self._owners.sql, now)
+        if admitted:
             await self.place(tx, now)
-        return len(rows)
+        return admitted
 
     async def place(self, tx: Tx, now: float) -> int:
         """How many tasks were given to workers, which are rung for."""
@@ -93,21 +98,20 @@ class Placer:
             tx.ring(runs_channel(worker))
         return sum(map(len, runs.values()))
 
-    async def refill(self, tx: Tx, worker: str, freed: Sequence[Moving], now: float) -> list[Run]:
-        """Places of a worker became free: they are given away in the same transaction, and nobody is rung for.
-
-        Where only one class has anything ready, one of its tasks takes the place of another without a further look:
-        what fitted before fits now.
+    def next(self, worker: str, freed: Sequence[Moving], now: float) -> Statement | None:
+        """Where only one class had anything ready, its tasks take each other's places without a further look: what
+        fitted before fits now. Answers with the rows that were taken; None, or no rows: `refill`.
         """
+        sole, turn = self._sole.get(worker, (0, -1))
+        if turn != self._turn or now < self._resting.get(worker, 0.0) or any(task.class_ != sole for task in freed):
+            return None
+        return self._taking(sole, len(freed), worker, f"{worker} has room", now)
+
+    async def refill(self, tx: Tx, worker: str, now: float) -> list[Run]:
+        """Places of a worker became free: they are given away in the same transaction, and nobody is rung for."""
+        self._sole.pop(worker, None)
         if now < self._resting.get(worker, 0.0):
             return []
-        sole, turn = self._sole.get(worker, (0, -1))
-        if (
-            turn == self._turn
-            and all(task.class_ == sole for task in freed)
-            and (runs := await self._take(tx, sole, len(freed), worker, f"{worker} has room", now))
-        ):
-            return runs
         return (await self._look(tx, now, worker)).get(worker, [])
 
     async def _look(self, tx: Tx, now: float, only: str) -> dict[str, list[Run]]:
@@ -139,17 +143,24 @@ class Placer:
     async def _spread(
         self, tx: Tx, one: Class, workers: Sequence[Worker], now: float, given: dict[str, list[Run]], *, quiet: bool
     ) -> None:
-        room = min(MOST_AT_ONCE, sum(worker.room(one) for worker in able(one, workers)))
-        if not room:
+        fits = [worker for worker in able(one, workers) if worker.room(one)]
+        why = "holds the source" if one.source else "has room"
+        if not fits:
             keep_for(one, workers)
             if one.holder and await _orphaned(tx, one):
                 return
             if not quiet:
                 await _say(tx, one, why_waiting(one, workers))
             return
+        room = min(MOST_AT_ONCE, sum(worker.room(one) for worker in fits))
+        if len(fits) == 1:  # one laptop
+            runs = await self._take(tx, one.id, room, fits[0].id, f"{fits[0].id} {why}", now)
+            if runs:
+                fits[0].give(one, count=len(runs))
+                given.setdefault(fits[0].id, []).extend(runs)
+            return
         count = await self._count(tx, one, room, now)
-        why = "holds the source" if one.source else "has room"
-        for worker, number in share(one, count, workers, self._clock.random).items():
+        for worker, number in share(one, count, fits, self._clock.random).items():
             given.setdefault(worker, []).extend(await self._take(tx, one.id, number, worker, f"{worker} {why}", now))
 
     async def _count(self, tx: Tx, one: Class, most: int, now: float) -> int:
@@ -195,20 +206,27 @@ class Placer:
                 given.setdefault(worker, []).extend(await self._take(tx, one.id, number, worker, why, now))
 
     async def _take(self, tx: Tx, class_: int, count: int, worker: str, why: str, now: float) -> list[Run]:
+        sql, params = self._taking(class_, count, worker, why, now)
+        return [run_of(row) for row in await tx.rows(sql, **params)]
+
+    def _taking(self, class_: int, count: int, worker: str, why: str, now: float) -> Statement:
         """The oldest ready tasks of a class become this worker's."""
-        rows = await tx.rows(
+        sql = (
             "UPDATE task SET state = 'SCHEDULED', worker = :worker, attempt = attempt + 1, not_before = 0, "  # noqa: S608
             "reason = '', moves = moves || :head || (attempt + 1) || :tail WHERE id IN (SELECT id FROM task "
             f"WHERE class = :class AND {READY_SQL} AND {self._owners.sql} ORDER BY not_before, id LIMIT :most "
-            "FOR UPDATE SKIP LOCKED) RETURNING id, attempt, context, name, failures, retries, spec",
-            **{"class": class_},
-            worker=worker,
-            head='["SCHEDULED",',
-            tail=f',"dispatcher",{msgspec.json.encode(why).decode()},{now:.6f}]\n',
-            now=now,
-            most=count,
+            "FOR UPDATE SKIP LOCKED) RETURNING id, attempt, context, name, failures, retries, spec"
         )
-        return [run_of(row) for row in rows]
+        tail = f',"dispatcher",{msgspec.json.encode(why).decode()},{now:.6f}]\n'
+        params: dict[str, Value] = {
+            "class": class_,
+            "worker": worker,
+            "head": '["SCHEDULED",',
+            "tail": tail,
+            "now": now,
+            "most": count,
+        }
+        return sql, params
 
 
 def run_of(row: Row) -> Run:

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Row, Tx
 from skep.model.task import Report, Run, TaskHold
-from skep.tasks.moves import COLUMNS, WORK, Moving, store
+from skep.tasks.moves import COLUMNS, WORK, Moving, store, store_with
 from skep.tasks.placing import DECLINED_SECONDS, Placer, run_of
 from skep.tasks.states import ACTIVE, retry_pause
 from skep.tasks.tables import ACTIVE_SQL
@@ -37,14 +37,27 @@ class Reports:
                 task = tasks.get(report.task)
                 if task is None or task.attempt != report.attempt or not self._apply(task, report, now):
                     stale[report.task, report.attempt] = None
-            freed = [task for task in tasks.values() if task.moved and task.state not in ACTIVE]
-            woken = await store(tx, tasks.values(), now)
-            begin = await self._placer.refill(tx, member, freed, now) if freed else []
-            if woken or len(begin) < len(freed) or any(task.state == "WAITING" for task in freed):
-                tx.ring(WORK)
-            return list(stale), begin
+            return list(stale), await self._store(tx, member, [task for task in tasks.values() if task.moved], now)
 
         return await self._db.write(work)
+
+    async def _store(self, tx: Tx, member: str, moved: list[Moving], now: float) -> list[Run]:
+        """What the worker begins in the places that became free."""
+        freed = [task for task in moved if task.state not in ACTIVE]
+        following = self._placer.next(member, freed, now) if freed else None
+        woken, rows = False, list[Row]()
+        if following and len(moved) == 1 and moved[0].has_ended and not moved[0].dependents:
+            rows = await store_with(tx, moved[0], following, now)
+        else:
+            woken = await store(tx, moved, now)
+            if following:
+                rows = await tx.rows(following[0], **following[1])
+        begin = [run_of(row) for row in rows]
+        if freed and not begin:
+            begin = await self._placer.refill(tx, member, now)
+        if woken or len(begin) < len(freed) or any(task.state == "WAITING" for task in freed):
+            tx.ring(WORK)
+        return begin
 
     def _apply(self, task: Moving, report: Report, now: float) -> bool:
         at = min(report.at or now, now)

@@ -1,7 +1,7 @@
 """Tasks: where each stands and why, its output, and the wish to end it."""
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -9,17 +9,22 @@ from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Tx
-from skep.errors import Conflict, NotFound
+from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
-from skep.model.task import Chunk, Stream, Task, TaskView
+from skep.model.task import Chunk, Stream, Task, TaskState, TaskView
 from skep.tasks import archive
-from skep.tasks.contexts import ask_to_abort
-from skep.tasks.moves import context_channel
+from skep.tasks.moves import WORK, context_channel
 from skep.tasks.states import ENDED
-from skep.tasks.tables import TASK_COLUMNS, moves_of, spec_of, task_of
+from skep.tasks.tables import TASK_COLUMNS, UNENDED_SQL, moves_of, spec_of, task_of
 
 _CHUNKS = 256
+_HIDDEN = "(hidden)"
+#: what is about a private source, or about one that is gone, is not for everybody
+_VISIBLE = (
+    "(:private = 1 OR source = '' OR EXISTS (SELECT 1 FROM source WHERE visibility = 'public' "
+    "AND (source.id = task_seen.source OR source.name = task_seen.source)))"
+)
 _NAP = 30.0
 
 
@@ -30,15 +35,16 @@ class Tasks:
         self._clock = clock
 
     async def show(self, caller: Caller, id: str) -> TaskView:
+        """Values of its environment only to those who could have given them."""
         caller.need("read")
-        task = await self._task(id)
+        task = await self._task(caller, id)
         rows = await self._db.read("SELECT spec, moves, result FROM task WHERE id = :id", id=id)
         if not rows:
             raise _unknown(id)
-        result = rows[0]["result"]
-        return TaskView(
-            task, spec_of(rows[0]), moves_of(rows[0]["moves"]), None if result is None else msgspec.json.decode(result)
-        )
+        spec, result = spec_of(rows[0]), rows[0]["result"]
+        if not caller.may("write"):
+            spec = msgspec.structs.replace(spec, environment=dict.fromkeys(spec.environment, _HIDDEN))
+        return TaskView(task, spec, moves_of(rows[0]["moves"]), None if result is None else msgspec.json.decode(result))
 
     async def results(self, context: str) -> dict[str, Any]:
         """What the tasks of a context answered, by name."""
@@ -51,18 +57,20 @@ class Tasks:
     async def cancel(self, caller: Caller, id: str, reason: str = "") -> Task:
         """Answers once it has ended, which is soon: what runs is told to stop, and is no longer waited for."""
         caller.need("write")
-        task = await self._task(id)
+        task = await self._task(caller, id)
         if task.state in ENDED:
             raise Conflict(f"task {id} is {task.state} already")
 
         async def work(tx: Tx) -> None:
-            await ask_to_abort(tx, "id", id, caller, reason)
+            by = f"{caller.subject}: {reason}" if reason else caller.subject
+            await tx.rows(f"UPDATE task SET abort_by = :by WHERE id = :id AND {UNENDED_SQL}", by=by, id=id)  # noqa: S608
+            tx.ring(WORK)
             await note(tx, self._clock.now(), caller, "task.cancel", id)
 
         async with self._db.listen(context_channel(task.context)) as bell:
             await self._db.write(work)
             for _ in range(10):
-                task = await self._task(id)
+                task = await self._task(caller, id)
                 if task.state in ENDED:
                     break
                 await bell.wait(1.0)
@@ -105,7 +113,7 @@ class Tasks:
         """Pieces of the newest attempt (or another one) beyond number `after`, oldest first. A bounded number: the
         first of them, or the `newest`."""
         caller.need("read")
-        task = await self._task(id)
+        task = await self._task(caller, id)
         rows = await self._db.read(
             "SELECT * FROM output WHERE task = :task AND attempt = :attempt AND n > :after "  # noqa: S608
             f"AND (:stream = '' OR stream = :stream) ORDER BY n {'DESC' if newest else 'ASC'} LIMIT :limit",
@@ -130,9 +138,9 @@ class Tasks:
         """Everything the task writes beyond `after` of `attempt`, until it has ended and all is told. A new attempt
         begins anew."""
         caller.need("read")
-        async with self._db.listen(context_channel((await self._task(id)).context)) as bell:
+        async with self._db.listen(context_channel((await self._task(caller, id)).context)) as bell:
             while True:
-                task = await self._task(id)
+                task = await self._task(caller, id)
                 if task.attempt != attempt:
                     attempt, after = task.attempt, -1
                 chunks = await self.output(caller, id, after=after, attempt=attempt)
@@ -144,27 +152,40 @@ class Tasks:
                         return
                     await bell.wait(_NAP)
 
-    async def _task(self, id: str) -> Task:
-        rows = await self._db.read(f"SELECT {TASK_COLUMNS} FROM task_seen WHERE id = :id", id=id)  # noqa: S608
+    async def _task(self, caller: Caller, id: str) -> Task:
+        rows = await self._db.read(
+            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE id = :id AND {_VISIBLE}",  # noqa: S608
+            id=id,
+            private=int(caller.sees("private")),
+        )
         if not rows:
             raise _unknown(id)
         return task_of(rows[0])
 
     async def list(
-        self, caller: Caller, *, state: str = "", worker: str = "", page: str = "", limit: int = 100
+        self, caller: Caller, *, state: TaskState | Literal[""] = "", worker: str = "", page: str = "", limit: int = 100
     ) -> Page[Task]:
         """The newest first."""
         caller.need("read")
         rows = await self._db.read(
-            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE (:page = '' OR id < :page) "  # noqa: S608
-            "AND (:state = '' OR state = :state) AND (:worker = '' OR worker = :worker) ORDER BY id DESC LIMIT :limit",
+            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE (:page = '' OR id < :page) AND {_VISIBLE} "  # noqa: S608
+            f"AND {_in_state(state)} AND (:worker = '' OR worker = :worker) ORDER BY id DESC LIMIT :limit",
             page=page,
-            state=state,
             worker=worker,
+            private=int(caller.sees("private")),
             limit=limit + 1,
         )
         items = [task_of(row) for row in rows[:limit]]
         return Page(items, items[-1].id if len(rows) > limit else "")
+
+
+def _in_state(state: TaskState | Literal[""]) -> str:
+    """In the words of an index, so that rare ones are found among many."""
+    if not state:
+        return "1 = 1"
+    if state not in get_args(TaskState):
+        raise BadInput(f"{state!r} is no state of a task", hint=f"there are: {', '.join(get_args(TaskState))}")
+    return f"state = '{state}'" if state in ENDED else f"state = '{state}' AND ended_at IS NULL"
 
 
 def _unknown(id: str) -> NotFound:

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
-from skep.tasks.contexts import remove
 from skep.tasks.moves import COLUMNS, WORK, Moving, end_context, store
 from skep.tasks.owners import Owners
 from skep.tasks.reports import lose
 from skep.tasks.states import state_of_counts
+from skep.tasks.storing import FILLING_SECONDS, clear, leave
 from skep.tasks.tables import ACTIVE_SQL, UNENDED_SQL
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Sweep:
             if count := await self._run(kind, scan):
                 found[kind] = count
         await self._db.write(self._forget)
+        await self._clear()
         return found
 
     async def lost(self) -> int:
@@ -94,8 +95,8 @@ class Sweep:
         rows = await tx.rows(
             "SELECT id, (SELECT count(*) FROM task WHERE task.context = context.id AND "  # noqa: S608
             "task.state IN ('FAILED', 'ABORTED')) AS failed FROM context WHERE state = 'RUNNING' "
-            f"AND {self._owners.sql} AND NOT EXISTS (SELECT 1 FROM task WHERE task.context = context.id "
-            f"AND task.{UNENDED_SQL})"
+            f"AND stage <> 'filling' AND {self._owners.sql} AND NOT EXISTS (SELECT 1 FROM task "
+            f"WHERE task.context = context.id AND task.{UNENDED_SQL})"
         )
         for row in rows:
             await tx.rows(
@@ -103,6 +104,16 @@ class Sweep:
             )
             await end_context(tx, row["id"], state_of_counts(0, row["failed"]), now)
         return len(rows)
+
+    async def _clear(self) -> None:
+        """What is leaving, and what somebody began to store and did not finish."""
+        rows = await self._db.read(
+            "SELECT id FROM context WHERE (stage = 'leaving' OR (stage = 'filling' AND created_at < :old)) "  # noqa: S608
+            f"AND {self._owners.sql} LIMIT 100",
+            old=self._clock.now() - FILLING_SECONDS,
+        )
+        for row in rows:
+            await clear(self._db, row["id"])
 
     async def _forget(self, tx: Tx) -> None:
         """What nobody needs any more: contexts that ended long ago, classes that no task waits in."""
@@ -112,7 +123,7 @@ class Sweep:
             old=now - self._keep,
         )
         for row in old:
-            await remove(tx, row["id"])
+            await leave(tx, row["id"])
         await tx.rows(
             "UPDATE task_class SET used_at = :now WHERE used_at < :soon AND EXISTS (SELECT 1 FROM task WHERE "
             "task.class = task_class.id AND task.state = 'WAITING' AND task.needs_left = 0)",

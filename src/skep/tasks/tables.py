@@ -16,18 +16,21 @@ STEPS = [
     """
     CREATE TABLE context (
         id TEXT PRIMARY KEY, name TEXT NOT NULL, description TEXT NOT NULL, cause TEXT NOT NULL, once TEXT UNIQUE,
-        state TEXT NOT NULL, properties TEXT NOT NULL, templates BYTEA NOT NULL, together BIGINT NOT NULL,
-        bucket BIGINT NOT NULL, tasks BIGINT NOT NULL, unended BIGINT NOT NULL, failed BIGINT NOT NULL,
-        created_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION
+        state TEXT NOT NULL, stage TEXT NOT NULL, properties TEXT NOT NULL, templates BYTEA NOT NULL,
+        together BIGINT NOT NULL, bucket BIGINT NOT NULL, tasks BIGINT NOT NULL, unended BIGINT NOT NULL,
+        failed BIGINT NOT NULL, abort_by TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION
     );
     CREATE INDEX context_ended ON context (ended_at) WHERE ended_at IS NOT NULL;
+    CREATE INDEX context_stage ON context (stage) WHERE stage <> 'whole';
+    CREATE INDEX context_abort ON context (bucket) WHERE abort_by <> '';
     CREATE TABLE task_class (
         id BIGINT PRIMARY KEY, kind TEXT NOT NULL, selector TEXT NOT NULL, source TEXT NOT NULL, holder BIGINT NOT NULL,
         exclusive TEXT NOT NULL, context TEXT NOT NULL, together BIGINT NOT NULL, priority BIGINT NOT NULL,
         reason TEXT NOT NULL, used_at DOUBLE PRECISION NOT NULL
     );
     CREATE TABLE task (
-        id TEXT PRIMARY KEY, context TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, class BIGINT NOT NULL,
+        id TEXT PRIMARY KEY, context TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, source TEXT NOT NULL,
+        class BIGINT NOT NULL,
         exclusive TEXT NOT NULL, bucket BIGINT NOT NULL, state TEXT NOT NULL, attempt BIGINT NOT NULL,
         failures BIGINT NOT NULL, retries BIGINT NOT NULL, backoff DOUBLE PRECISION NOT NULL, worker TEXT NOT NULL,
         needs_left BIGINT NOT NULL, dependents BIGINT NOT NULL, not_before DOUBLE PRECISION NOT NULL,
@@ -36,6 +39,10 @@ STEPS = [
         ended_at DOUBLE PRECISION
     );
     CREATE INDEX task_context ON task (context, id);
+    CREATE INDEX task_unended ON task (id) WHERE ended_at IS NULL;
+    CREATE INDEX task_failed ON task (id) WHERE state = 'FAILED';
+    CREATE INDEX task_aborted ON task (id) WHERE state = 'ABORTED';
+    CREATE INDEX task_created ON task (context) WHERE state = 'CREATED';
     CREATE INDEX task_new ON task (bucket) WHERE state = 'SUBMITTED';
     CREATE INDEX task_ready ON task (class, not_before, id) WHERE state = 'WAITING' AND needs_left = 0;
     CREATE INDEX task_later ON task (not_before) WHERE state = 'WAITING' AND not_before > 0;
@@ -55,7 +62,7 @@ STEPS = [
         task TEXT NOT NULL, attempt BIGINT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (task, attempt)
     );
     CREATE TABLE repair (kind TEXT PRIMARY KEY, n BIGINT NOT NULL);
-    CREATE VIEW task_seen AS SELECT task.id, task.context, task.name, task.kind, task.state, task.attempt,
+    CREATE VIEW task_seen AS SELECT task.id, task.context, task.name, task.kind, task.source, task.state, task.attempt,
         task.failures, task.worker, task.created_at, task.ended_at, task.not_before, task.code, CASE
         WHEN task.state <> 'WAITING' THEN task.reason
         WHEN task.needs_left > 0 THEN 'waits for ' || task.needs_left || ' other task(s)'

@@ -251,10 +251,13 @@ class Topics:
 
     # Skep's own telling and following
 
-    async def tell(self, tx: Tx, name: str, drafts: Sequence[Draft], now: float) -> None:
-        """Part of the caller's transaction: what is stored is told, and what is told is stored."""
+    async def tell(self, tx: Tx, name: str, drafts: Sequence[Draft], now: float, *, repeats: bool = True) -> None:
+        """Part of the caller's transaction: what is stored is told, and what is told is stored.
+
+        Without `repeats` none of the ids can have been told before, and nobody looks.
+        """
         if isinstance(self.log, TxLog):
-            await self.log.append_in(tx, Part(name), drafts, now)
+            await self.log.append_in(tx, Part(name), drafts, now, repeats=repeats)
         else:
             await relay.put(tx, name, drafts)
 

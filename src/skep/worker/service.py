@@ -14,7 +14,7 @@ from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
 from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
-from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Order, Outcome, Refused, Release
+from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Open, Order, Outcome, Refused, Release
 from skep.manager.service import manage
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
@@ -23,9 +23,11 @@ from skep.sources.base import Kind
 from skep.worker.checking import Checking
 from skep.worker.commanding import Commanding
 from skep.worker.doer import Doer, Doing
+from skep.worker.giving import Giving
 from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
 from skep.worker.poller import Poller
+from skep.worker.replicating import KIND, Replicating
 from skep.worker.store import Store
 
 #: how long a start waits for the credentials
@@ -79,15 +81,18 @@ class Worker:
         own: dict[str, Doing] = {"noop": _noop}
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
-            own |= {**indexing.kinds, "fsck": checking.fsck}
+            replicating = Replicating(post.poller, self._kinds, link.ask)
+            own |= {**indexing.kinds, "fsck": checking.fsck, KIND: replicating.replicate}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
+        post.giving = Giving(store, self._data, lambda: link.here)
         store.on_outcome = link.ring
         await post.poller.load()
         try:
             await self._loops(store, post, link, checking)
         finally:
+            await post.giving.close()
             await indexing.close()
             await commanding.runtime.close()
 
@@ -111,6 +116,7 @@ class _Post:
     doer: Doer
     offering: Offering
     commands: Runtime
+    giving: Giving
 
     def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
         self._store = store
@@ -148,6 +154,9 @@ class _Post:
 
     def interest(self, sources: Sequence[str]) -> None:
         self.poller.interest(sources)
+
+    def open(self, asked: Open) -> None:
+        self.giving.open(asked)
 
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -34,11 +34,22 @@ class Teller:
         return False
 
     async def fetched(
-        self, watch: Watch, told: dict[str, str], versions: Mapping[str, str], *, seen: str, at: float, asks: int
+        self,
+        watch: Watch,
+        told: dict[str, str],
+        versions: Mapping[str, str],
+        *,
+        seen: str,
+        at: float,
+        asks: int,
+        more: bool = False,
     ) -> None:
+        """`more`: it is not finished, and goes on when it is its turn in its lane."""
         now = dict(versions)
         body = _body(watch, told, now)
         self._succeeded(watch, at, bool(body.moves))
+        if more:
+            watch.next_look = self._clock.now()
         await self._store.tell(watch, body, at=at, answers=asks, told=now, seen=seen)
 
     async def caught_up(self, watch: Watch, versions: Mapping[str, str]) -> None:

@@ -70,7 +70,8 @@ class Visits:
             else:
                 # an answer that the fetch did not confirm (a lagging replica) must not pass for seen
                 seen = find.moved.seen if dict(versions) == dict(find.moved.versions) else ""
-                await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks)
+                more = self._kinds[watch.held.kind].heavy(watch.held)
+                await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks, more=more)
         except Exception as error:
             self._stumble(watch, error)
 

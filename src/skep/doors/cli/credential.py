@@ -19,7 +19,7 @@ def put(args: Namespace) -> int:
             args.host,
             secret,
             source=args.source,
-            use="hook" if args.hook else "fetch",
+            use=args.use,
             user=args.user,
             public=args.public,
         )

@@ -18,7 +18,12 @@ def _fill_set(parser: Command) -> None:
     parser.add_argument("--source", metavar="REF", default="", help="only for this source")
     parser.add_argument("--user", default="x-access-token", help="user name beside the secret (x-access-token)")
     parser.add_argument("--public", action="store_true", help="use it for public sources too")
-    parser.add_argument("--hook", action="store_true", help="it proves webhooks instead of being shown to the host")
+    uses = parser.add_mutually_exclusive_group()
+    proof = "it proves webhooks instead of being shown to the host"
+    uses.add_argument("--hook", action="store_const", const="hook", dest="use", help=proof)
+    listing = "it is shown when the host is asked for its repositories, for a list"
+    uses.add_argument("--api", action="store_const", const="api", dest="use", help=listing)
+    parser.set_defaults(use="fetch")
     json_option(parser)
 
 

@@ -8,6 +8,9 @@ def fill_worker(parser: Command) -> None:
     verbs.add_parser("list", help="all workers", fill=json_option, run="worker:listing")
     verbs.add_parser("show", help="one worker", fill=_fill_show, run="worker:show")
     verbs.add_parser("select", help="try a selector", fill=_fill_select, run="worker:select")
+    verbs.add_parser("drain", help="give what it holds to others", fill=_worker, run="worker:drain")
+    verbs.add_parser("resume", help="drain it no further", fill=_worker, run="worker:resume")
+    verbs.add_parser("forget", help="it will not come back", fill=_worker, run="worker:forget")
     verbs.add_parser("token", help="make a token to join with; shown once", fill=_fill_token, run="member:token")
     verbs.add_parser("tokens", help="all tokens to join with", fill=json_option, run="member:tokens")
     verbs.add_parser("revoke", help="end a token, and whoever joined with it", fill=_fill_revoke, run="member:revoke")
@@ -24,8 +27,12 @@ def fill_ca(parser: Command) -> None:
     verbs.add_parser("issue", help="a certificate for another coordinator", fill=_fill_issue, run="ca:issue")
 
 
-def _fill_show(parser: Command) -> None:
+def _worker(parser: Command) -> None:
     parser.add_argument("worker", metavar="WORKER", help="id or name")
+
+
+def _fill_show(parser: Command) -> None:
+    _worker(parser)
     json_option(parser)
 
 

@@ -1,4 +1,5 @@
-"""Read-only git over smart HTTP, at /git/<name>.git. Bare ASGI: packs stream through without being held.
+"""Read-only git over smart HTTP, at /git/<name>.git, and the manifest of all. Bare ASGI: packs stream through without
+being held.
 
 A stranger who asks for what is not there is asked for a password first, as git sends the one in its URL only then;
 so private sources and missing ones look the same.
@@ -8,12 +9,14 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from email.utils import formatdate, mktime_tz, parsedate_tz
 from urllib.parse import parse_qs, quote
 
 from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
 from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound, TooLarge
+from skep.gather.manifest import Manifest
 from skep.gather.service import Gather, Repository
 from skep.model.caller import Caller
 from skep.sources.git import serve
@@ -29,6 +32,9 @@ class GitDoor:
         self._turnstile = serve.Turnstile(settings.clone_concurrency, seconds=settings.clone_timeout)
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/git/manifest.js.gz" and scope["method"] in ("GET", "HEAD"):
+            await _send_manifest(await self._gather.manifests.of(scope["user"]), scope, send)
+            return
         found = await self._find(scope)
         folder, rest = found.folder, found.rest
         protocol = _field(scope, b"git-protocol")
@@ -103,6 +109,21 @@ class Body:
         if self._left < 0:
             raise TooLarge(f"a request has at most {BODY_LIMIT} bytes")
         return chunk
+
+
+async def _send_manifest(manifest: Manifest, scope: HTTPScope, send: Send) -> None:
+    """304 when it is the one that the client has, by its ETag or, as grokmirror asks, by its date."""
+    given, since = _field(scope, b"if-none-match"), parsedate_tz(_field(scope, b"if-modified-since"))
+    same = manifest.etag in given if given else since is not None and mktime_tz(since) >= manifest.made
+    body = b"" if same else manifest.body
+    headers = [
+        (b"content-type", b"application/gzip"),
+        (b"etag", manifest.etag.encode()),
+        (b"last-modified", formatdate(manifest.made, usegmt=True).encode()),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 304 if same else 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body, "more_body": False})
 
 
 async def _redirect(name: str, scope: HTTPScope, send: Send) -> None:

@@ -25,6 +25,21 @@ async def select_workers(core: TheCore, caller: Asker, selector: Chosen = "") ->
     return await core.workers.select(caller, selector)
 
 
+@post("/workers/{id:str}/drain", tags=_TAGS, summary="Give what a worker holds to others", status_code=200)
+async def drain_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.workers.drain(caller, id)
+
+
+@post("/workers/{id:str}/resume", tags=_TAGS, summary="Drain a worker no further", status_code=200)
+async def resume_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.workers.drain(caller, id, on=False)
+
+
+@delete("/workers/{id:str}", tags=_TAGS, summary="Forget a worker that will not come back")
+async def forget_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.workers.forget(caller, id)
+
+
 class MemberTokenOrder(msgspec.Struct, forbid_unknown_fields=True):
     name: str = ""
     #: worker, manager or both
@@ -53,4 +68,13 @@ async def revoke_member_token(core: TheCore, caller: Asker, id: FromPath[str]) -
     await core.fleet.tokens.revoke(caller, id)
 
 
-HANDLERS = [list_workers, select_workers, create_member_token, list_member_tokens, revoke_member_token]
+HANDLERS = [
+    list_workers,
+    select_workers,
+    drain_worker,
+    resume_worker,
+    forget_worker,
+    create_member_token,
+    list_member_tokens,
+    revoke_member_token,
+]

@@ -1,8 +1,8 @@
-"""One task: what it is, every move with its reason, its result, and what it writes, followed live."""
+"""All tasks; one task: what it is, every move with its reason, its result, and what it writes, followed live."""
 
 from collections.abc import AsyncGenerator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from litestar import Response, get, post
@@ -11,17 +11,26 @@ from litestar.response import Redirect
 from litestar.response import Stream as StreamResponse
 
 from skep.core import Core
-from skep.doors.http.given import Asked, Asker, TheCore
-from skep.doors.http.tasks import Attempt, OfStream
-from skep.doors.pages.render import page
+from skep.doors.http.given import Asked, Asker, PageToken, TheCore
+from skep.doors.http.tasks import Attempt, InTaskState, OfStream
+from skep.doors.pages.render import page as render
 from skep.model.caller import Caller
-from skep.model.task import Chunk, Stream
+from skep.model.task import Chunk, Stream, TaskState
 from skep.tasks.states import ENDED
 
+_PER_PAGE = 50
 #: bytes of output on the page: the newest
 _CUT = 100_000
 #: characters of a result
 _RESULT = 20_000
+
+
+@get("/tasks", include_in_schema=False)
+async def tasks_page(
+    request: Asked, core: TheCore, caller: Asker, page: PageToken = "", in_state: InTaskState = None
+) -> Response[bytes]:
+    found = await core.tasks.list(caller, page=page, limit=_PER_PAGE, state=in_state or "")
+    return render(request, "tasks.html", found=found, page=page, state=in_state, states=get_args(TaskState))
 
 
 @get("/tasks/{id:str}", include_in_schema=False)
@@ -36,7 +45,7 @@ async def task_page(
     values |= {"cut": max(0, len(result) - _RESULT), "attempt": attempt, "ended": view.task.state in ENDED}
     values |= {"output": pieces(chunks), "first": chunks[0].n if chunks else 0, "last": chunks[-1].n if chunks else -1}
     spec = {name: _plain(value) for name, value in msgspec.to_builtins(view.spec).items() if name not in _TOLD}
-    return page(request, "task.html", spec=spec, **values)
+    return render(request, "task.html", spec=spec, **values)
 
 
 #: what the page says elsewhere
@@ -91,4 +100,4 @@ def pieces(chunks: Sequence[Chunk]) -> list[tuple[Stream, str]]:
     ]
 
 
-HANDLERS = [task_page, output_text, cancel_task_form]
+HANDLERS = [tasks_page, task_page, output_text, cancel_task_form]

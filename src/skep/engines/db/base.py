@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 Value = str | int | float | bytes | None
 #: a row by column name; Any because SQL decides the type
 Row = Mapping[str, Any]
+Statement = tuple[str, Mapping[str, Value]]
 T = TypeVar("T")
 
 
@@ -25,6 +26,11 @@ class Tx(Protocol):
 
     async def many(self, sql: str, rows: Sequence[Mapping[str, Value]]) -> None:
         """The same statement for each row."""
+        ...
+
+    async def several(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """The rows of each. For statements none of which reads or changes a row that another changes: where every
+        statement is a journey, these are one."""
         ...
 
     def ring(self, channel: str) -> None:

@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 
 from skep.engines.db import migration
-from skep.engines.db.base import Bell, Row, Tx, Value
+from skep.engines.db.base import Bell, Row, Statement, Tx, Value
 from skep.engines.db.bells import Bells
-from skep.engines.db.notify import NOTIFY, Listener
+from skep.engines.db.notify import Listener
 from skep.engines.db.postgres_errors import CAUSES, lost, meaning, worth_another_try
-from skep.engines.db.sql import insert_of_arrays, numbered, shown
+from skep.engines.db.sql import insert_of_arrays, numbered, shown, side_by_side
 from skep.engines.db.transaction import Transaction
 from skep.errors import BadInput, Busy, SkepError, Unavailable
 
@@ -33,6 +33,8 @@ CONNECT_SECONDS = 10.0
 PATIENCE = 30.0
 #: what is under way at the end gets this long
 CLOSE_SECONDS = 10.0
+#: statements remembered by this process, and prepared in each connection
+_STATEMENTS, _CACHED = 4096, 512
 _MIGRATING = "SELECT pg_advisory_xact_lock(7337)"
 
 
@@ -43,7 +45,13 @@ async def open_postgres(url: str, *, data: Path, durability: Literal["full", "de
         options = {"target_session_attrs": "read-write"} if "," in where else {}
         url = url.replace("postgres://", "postgresql://", 1)
         pool = await asyncpg.create_pool(
-            url, min_size=1, max_size=CONNECTIONS, timeout=CONNECT_SECONDS, connection_class=_Connection, **options
+            url,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=CONNECT_SECONDS,
+            connection_class=_Connection,
+            statement_cache_size=_CACHED,
+            **options,
         )
     except ValueError as error:
         raise BadInput(
@@ -70,12 +78,23 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]
         return ""
 
 
+class _Known(NamedTuple):
+    """A statement as the server knows it. Beside a literal it takes a parameter for a 4-byte integer, which would fail
+    only once numbers grow large: so every integer is sent as an 8-byte one.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
 class _Tx(Transaction):
-    def __init__(self, connection: Any, where: str, types: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, connection: Any, where: str, known: dict[str, _Known]) -> None:
         super().__init__()
         self.connection = connection
         self._where = where
-        self._types = types
+        self._statements = known
 
     async def talk(self, say: Callable[..., Awaitable[T]], *args: Any, sql: str = "") -> T:
         """Everything said to the server goes through here, so that its errors are told from those of a `work`."""
@@ -85,31 +104,43 @@ class _Tx(Transaction):
             self.failed = meaning(error, where=self._where, sql=sql)
             raise self.failed from error
 
+    async def several(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        if len(statements) < 2:
+            return await super().several(statements)
+        columns = [(await self._known(sql)).columns for sql, _ in statements]
+        sql = side_by_side(tuple(sql for sql, _ in statements), tuple(map(bool, columns)))
+        params = {f"{name}_{n}": value for n, (_, own) in enumerate(statements) for name, value in own.items()}
+        found: list[list[Row]] = [[] for _ in statements]
+        for row in await self.rows(sql, **params):
+            found[row["number"]].append(dict(zip(columns[row["number"]], row["one"], strict=True)))
+        return found
+
     async def _rows(self, sql: str, params: Mapping[str, Value]) -> list[Row]:
-        text, names, _ = await self._prepared(sql)
-        values = _picked(sql, names, params)
-        return [dict(row) for row in await self.talk(self.connection.fetch, text, *values, sql=sql)]
+        known = await self._known(sql)
+        values = _picked(sql, known.names, params)
+        return [dict(row) for row in await self.talk(self.connection.fetch, known.text, *values, sql=sql)]
 
     async def _many(self, sql: str, rows: Sequence[Mapping[str, Value]]) -> None:
-        text, names, types = await self._prepared(sql)
-        values = [_picked(sql, names, row) for row in rows]
-        at_once = insert_of_arrays(sql, types)
+        known = await self._known(sql)
+        values = [_picked(sql, known.names, row) for row in rows]
+        at_once = insert_of_arrays(sql, known.types)
         if at_once is None:
-            await self.talk(self.connection.executemany, text, values, sql=sql)
+            await self.talk(self.connection.executemany, known.text, values, sql=sql)
         else:
             await self.talk(self.connection.execute, at_once, *map(list, zip(*values, strict=True)), sql=sql)
 
-    async def _prepared(self, sql: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """Text for the server, names and types of its parameters."""
-        text, names = numbered(sql)
-        types = self._types.get(sql, ())
-        if names and not types:
+    async def _known(self, sql: str) -> _Known:
+        known = self._statements.get(sql)
+        if known is None:
+            text, names = numbered(sql)
             prepared = await self.talk(self.connection.prepare, text, sql=sql)
             types = tuple("int8" if kind.name == "int4" else kind.name for kind in prepared.get_parameters())
-            if len(self._types) >= 4096:
-                self._types.clear()
-            self._types[sql] = types
-        return *numbered(sql, tuple("::int8" if kind == "int8" else "" for kind in types)), types
+            text, _ = numbered(sql, tuple("::int8" if kind == "int8" else "" for kind in types))
+            columns = tuple(column.name for column in prepared.get_attributes())
+            if len(self._statements) >= _STATEMENTS:
+                self._statements.clear()
+            known = self._statements[sql] = _Known(text, names, types, columns)
+        return known
 
 
 def _picked(sql: str, names: Sequence[str], params: Mapping[str, Value]) -> list[Value]:
@@ -141,9 +172,7 @@ class Postgres:
         self._where = where
         self._delayed = durability == "delayed"
         self._listener = Listener(connect, Bells())
-        #: Types of parameters by statement, as PostgreSQL infers them. Beside a literal it takes one for a 4-byte
-        #: integer, which would fail only once numbers grow large: so every integer is sent as an 8-byte one.
-        self._types: dict[str, tuple[str, ...]] = {}
+        self._known: dict[str, _Known] = {}
         self._closed = False
 
     async def read(self, sql: str, /, **params: Value) -> list[Row]:
@@ -176,28 +205,26 @@ class Postgres:
             self._pool.terminate()
 
     async def _transact(self, tx: _Tx, work: Callable[[Tx], Awaitable[T]], lazy: bool) -> T:
-        transaction = tx.connection.transaction()
-        await tx.talk(transaction.start)
+        execute = tx.connection.execute
+        committing = False
         try:
-            if lazy:
-                await tx.talk(tx.connection.execute, "SET LOCAL synchronous_commit = off")
+            await tx.talk(execute, "BEGIN; SET LOCAL synchronous_commit = off" if lazy else "BEGIN")
             result = await work(tx)
             if tx.failed is not None:
                 raise tx.failed
-            if tx.rung:
-                await tx.talk(tx.connection.execute, NOTIFY, sorted(tx.rung))
-        except BaseException:
+            committing = True
+            await tx.talk(execute, self._listener.notify(sorted(tx.rung)) + "COMMIT")
+        except BaseException as error:
             with suppress(*CAUSES):  # a connection that cannot roll back is thrown away when it is released
-                await transaction.rollback()
-            raise
-        try:
-            await tx.talk(transaction.commit)
-        except SkepError as error:
-            if error.__cause__ is None or not lost(error.__cause__):
+                await execute("ROLLBACK")
+            if not committing or error.__cause__ is None or not lost(error.__cause__):
                 raise
             tx.failed = None  # asking again could do it twice
             text = "PostgreSQL went away during a commit; it may or may not have been stored"
             raise Unavailable(text, hint=f"is it running at {self._where}?") from error
+        finally:
+            if committing and tx.failed is None:
+                self._listener.ring(tx.rung)
         return result
 
     async def _tried(self, action: Callable[[_Tx], Awaitable[T]]) -> T:
@@ -216,7 +243,7 @@ class Postgres:
 
     async def _once(self, action: Callable[[_Tx], Awaitable[T]]) -> T:
         async with self._connection() as connection:
-            tx = _Tx(connection, self._where, self._types)
+            tx = _Tx(connection, self._where, self._known)
             try:
                 return await action(tx)
             except Exception:

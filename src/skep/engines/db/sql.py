@@ -48,6 +48,21 @@ def numbered(sql: str, casts: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...
 
 
 @lru_cache(maxsize=2048)
+def side_by_side(statements: tuple[str, ...], answering: tuple[bool, ...]) -> str:
+    """One statement that does them all, `:name` of the second being `:name_1` there.
+
+    Its rows are (number, row) of those that are `answering` with any.
+    """
+    parts, rows = [], []
+    for number, (sql, answers) in enumerate(zip(statements, answering, strict=True)):
+        text = _PARTS.sub(lambda found, n=number: f"{found[0]}_{n}" if found["name"] else found[0], sql)  # type: ignore[misc]
+        parts.append(f"s{number} AS ({text})")
+        if answers:
+            rows.append(f"SELECT {number} AS number, ROW(s{number}.*) AS one FROM s{number}")  # noqa: S608
+    return f"WITH {', '.join(parts)} {' UNION ALL '.join(rows) or 'SELECT 0 AS number, ROW() AS one WHERE false'}"
+
+
+@lru_cache(maxsize=2048)
 def insert_of_arrays(sql: str, types: tuple[str, ...]) -> str | None:
     """A plain `INSERT … VALUES (:a, :b)` as one statement that takes an array for each name; None for any other."""
     found = _INSERT.fullmatch(sql.strip())

@@ -6,7 +6,7 @@ So both remember the failure: a `work` that swallows it is not taken for a succe
 
 from collections.abc import Mapping, Sequence
 
-from skep.engines.db.base import Row, Value
+from skep.engines.db.base import Row, Statement, Value
 from skep.errors import SkepError
 
 
@@ -33,6 +33,9 @@ class Transaction:
         except SkepError as error:
             self.failed = error
             raise
+
+    async def several(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        return [await self.rows(sql, **params) for sql, params in statements]
 
     def ring(self, channel: str) -> None:
         self.rung.add(channel)

@@ -1,6 +1,6 @@
 """The Index face, in two halves: a Builder on workers makes immutable deltas, a Searcher on aggregators adopts them."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from skep.engines.index.books import BookInfo
 from skep.model.search import Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
@@ -69,6 +70,14 @@ class Searcher(Protocol):
 
     async def adopt(self, delta: Delta, fence: Fence) -> bool:
         """Swap in a delta, in one transaction; doing it twice is harmless. False when fence or base are stale."""
+        ...
+
+    async def annotate(self, info: BookInfo) -> bool:
+        """Take in a book; doing it twice is harmless. False when it is lost or damaged."""
+        ...
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        """Are all of these in a book?"""
         ...
 
     async def drop(self, source: str, number: int) -> None: ...

@@ -49,4 +49,8 @@ class Log(Protocol):
 class TxLog(Log, Protocol):
     """A log that lives in the database, so that an append can be part of a larger transaction."""
 
-    async def append_in(self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float) -> list[int]: ...
+    async def append_in(
+        self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float, *, repeats: bool = True
+    ) -> list[int]:
+        """Without `repeats`, Conflict when one of the drafts is stored already."""
+        ...

@@ -58,7 +58,6 @@ class RowsLog:
     async def append_in(
         self, tx: Tx, part: Part, drafts: Sequence[Draft], now: float, *, repeats: bool = True
     ) -> list[int]:
-        """Without `repeats`, Conflict when one of the drafts is stored already."""
         number, place, latest = await _locked(tx, part)
         now = max(now, latest)  # clocks differ and step back; along a partition time does not
         known = await _known(tx, number, sorted({draft.id for draft in drafts} - {""})) if repeats else {}

@@ -15,6 +15,7 @@ from skep.sources.git.locked import Locked
 from skep.sources.git.losses import rewritten
 from skep.sources.git.process import Result, TookTooLong, environment, run
 from skep.sources.git.selection import Selection
+from skep.sources.git.through import Opened, reached
 
 _FETCH = (
     *("fetch", "--progress", "--atomic", "--no-tags", "--no-auto-maintenance", "--no-write-fetch-head"),
@@ -35,6 +36,8 @@ _CONFIG = (
     ("http.lowSpeedLimit", "1000"),
     ("http.lowSpeedTime", "30"),
 )
+#: commits
+_SHORTEST_STEP, _LONGEST_STEP = 1_000, 50_000
 _PROGRESS = re.compile(r"(Receiving objects|Resolving deltas): +(\d+)%")
 
 
@@ -46,6 +49,8 @@ class Upstream(msgspec.Struct, frozen=True):
     url: str
     env: Mapping[str, str]
     announced: Mapping[str, str]
+    #: it is another machine's mirror, reached through this instead of by a URL
+    opened: Opened | None = None
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -59,9 +64,11 @@ class Policy(msgspec.Struct, frozen=True):
     keep: float
     #: bytes one pack may have
     largest: int
-    #: bytes a first pack may have before only its newest commit is fetched
+    #: bytes a first pack may have before only its newest commit is fetched; 0: it is known to be larger
     huge: int
     seconds: float
+    #: commits to begin with, where the connection is not expected to last; 0: all at once
+    step: int = 0
 
 
 def fetch_environment(protocols: str, config: Iterable[tuple[str, str]], extra: Mapping[str, str]) -> dict[str, str]:
@@ -73,20 +80,45 @@ async def bring(
 ) -> Failure | None:
     """Move the refs to what upstream has."""
     fetch = _Fetch(here, upstream, policy, _progress("clone" if first else "fetch", report))
-    flags = ["--unshallow"] if (here.folder / "shallow").exists() else []
-    if first and policy.huge < policy.largest:
+    if policy.step and (failure := await fetch.in_steps(policy.step)):
+        return failure
+    head = upstream.announced.get("HEAD", "")
+    if head not in upstream.announced:
+        head = ""
+    if first and head and policy.huge < policy.largest:
+        return await _newest_first(fetch, here, policy, head)
+    flags: list[str] = []
+    if before := _boundary(here):
+        failure = await fetch.deepen(head) if head else None
+        after = _boundary(here)
+        if failure is not None or after not in (b"", before):
+            return failure
+        flags = ["--unshallow"] if after else []
+    failure = await fetch.once(flags, limit=policy.largest, gone=gone)
+    if failure is not None and failure.loss and failure.loss == policy.accepted:
+        return await fetch.once(flags, limit=policy.largest, gone=gone, force=True)
+    return failure
+
+
+async def _newest_first(fetch: "_Fetch", here: Locked, policy: Policy, head: str) -> Failure | None:
+    """All of it or, when that is huge, the newest commit of the default branch."""
+    if policy.huge:
         try:
-            failure = await fetch.once(flags, limit=policy.huge)
+            failure = await fetch.once((), limit=policy.huge)
         except TookTooLong as slow:
             failure = Failure("too_big", str(slow))
         if failure is None or failure.kind != "too_big":
             return failure
         await asyncio.to_thread(refs.sweep, here.folder)
-        return await fetch.once(["--depth=1"], limit=policy.largest, only=upstream.announced["HEAD"])
-    failure = await fetch.once(flags, limit=policy.largest, gone=gone)
-    if failure is not None and failure.loss and failure.loss == policy.accepted:
-        return await fetch.once(flags, limit=policy.largest, gone=gone, force=True)
-    return failure
+    return await fetch.once(["--depth=1"], limit=policy.largest, only=head)
+
+
+def _boundary(here: Locked) -> bytes:
+    """Where the history of a mirror ends that is not whole; empty: it is whole."""
+    try:
+        return (here.folder / "shallow").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 class _Fetch:
@@ -100,20 +132,51 @@ class _Fetch:
         self, flags: Sequence[str], *, limit: int, gone: Sequence[str] = (), only: str = "", force: bool = False
     ) -> Failure | None:
         force = force or self._policy.force_push != "ask"
-        refspecs = [f"+{only}:{only}"] if only else self._policy.wanted.refspecs(force=force)
-        args = ["-C", str(self._here.folder), *_FETCH, *flags, "--", self._upstream.url, *refspecs]
-        done = await self._run(args, limit)
+        refspecs = [f"{'+' if force else ''}{only}:{only}"] if only else self._policy.wanted.refspecs(force=force)
+        args = ["-C", str(self._here.folder), *_FETCH, *flags]
+        done = await self._run(args, refspecs, limit)
         if is_ref_conflict(done):
             await self._here.delete(gone)
             args.remove("--atomic")
-            done = await self._run(args, limit)
+            done = await self._run(args, refspecs, limit)
         if not done.code:
             return None
         return rewritten(done, self._upstream.announced, self._upstream.name) or await self._broken_off(done, limit)
 
-    async def _run(self, args: Sequence[str], limit: int) -> Result:
+    async def deepen(self, head: str) -> Failure | None:
+        """One step: the default branch becomes twice as deep. What it brought stays, whatever happens in the next."""
+        counted = await self._here.git("rev-list", "--count", "--all")
+        step = min(max(int(counted.out or 0), _SHORTEST_STEP), _LONGEST_STEP)
+        failure = await self.once([f"--deepen={step}"], limit=self._policy.largest, only=head)
+        # an old server brings it all at once
+        return None if failure is not None and "does not support" in failure.message else failure
+
+    async def in_steps(self, step: int) -> Failure | None:
+        """The default branch, its newest commits first: what has arrived stays when a later step breaks off."""
+        head, shallow = self._upstream.announced.get("HEAD", ""), self._here.folder / "shallow"
+        flag = "--deepen" if shallow.exists() else "--depth"
+        if not head or (flag == "--depth" and head in await asyncio.to_thread(refs.read, self._here.folder)):
+            return None
+        ends, before = b"", b"?"
+        while ends != before:  # a holder's mirror may be shallow itself
+            failure = await self.once([f"{flag}={step}"], limit=self._policy.largest, only=head)
+            if failure is not None or not shallow.exists():
+                return failure
+            ends, before = shallow.read_bytes(), ends
+            flag, step = "--deepen", 2 * step
+        return None
+
+    async def _run(self, args: Sequence[str], refspecs: Sequence[str], limit: int) -> Result:
+        upstream = self._upstream
+        if upstream.opened is None:
+            return await self._git((*args, "--", upstream.url, *refspecs), limit)
+        async with reached(upstream.opened) as (url, descriptor):
+            return await self._git((*args, "--update-shallow", "--", url, *refspecs), limit, descriptor)
+
+    async def _git(self, args: Sequence[str], limit: int, *keep: int) -> Result:
         env, seconds = self._upstream.env, self._policy.seconds
-        return await run(args, env, seconds=seconds, file_limit=limit, hear=self._hear, keep=(self._here.lock,))
+        keep = (self._here.lock, *keep)
+        return await run(args, env, seconds=seconds, file_limit=limit, hear=self._hear, keep=keep)
 
     async def _broken_off(self, done: Result, limit: int) -> Failure:
         """A child that met its file limit dies without a word: the size of what it left tells."""

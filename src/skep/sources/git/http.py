@@ -38,18 +38,18 @@ class Reply(NamedTuple):
     redirect: str
     #: seconds; 0 when the server does not ask for a pause
     retry_after: int
-    #: stands for what was answered, in If-None-Match
-    etag: str = ""
+    #: stands for what was answered, in a later question whether it is still so: its ETag, else its date
+    validator: str = ""
 
 
 class Http:
     """Belongs to one event loop."""
 
-    def __init__(self, *, ca: str, timeout: float, largest: int, connections: int, etags: bool = False) -> None:
+    def __init__(self, *, ca: str, timeout: float, largest: int, connections: int, validators: bool = False) -> None:
         self._ca = ca
         self._timeout = timeout
         self._largest = largest
-        self._etags = etags
+        self._validators = validators
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
         self._free: list[Any] = []
@@ -95,7 +95,7 @@ class Http:
                 curl.getinfo(pycurl.CONTENT_TYPE) or "",
                 curl.getinfo(pycurl.REDIRECT_URL) or "",
                 curl.getinfo(pycurl.RETRY_AFTER) or (pause(head) if status in (403, 429) else 0),
-                _etag(head) if self._etags else "",
+                _validator(head) if self._validators else "",
             )
         except BaseException:
             curl.close()
@@ -195,6 +195,6 @@ class Http:
             future.set_exception(error)
 
 
-def _etag(head: Sequence[bytes]) -> str:
-    found = [line[5:].decode("latin-1").strip() for line in head if line[:5].lower() == b"etag:"]
-    return found[-1] if found else ""
+def _validator(head: Sequence[bytes]) -> str:
+    fields = {name.lower(): value for line in head for name, _, value in [line.partition(b":")]}
+    return fields.get(b"etag", fields.get(b"last-modified", b"")).decode("latin-1").strip()

@@ -17,14 +17,14 @@ class Keyring:
 
     def find(self, source: Held, parts: Parts) -> Key | None:
         """A host's key opens private sources only, unless it says otherwise: adding a URL must not publish a secret."""
-        if not self._keys or not _sealed(parts):
+        if not self._keys or not sealed(parts):
             return None
         key = self._keys.get((parts.authority, source.source))
         shared = self._keys.get((parts.authority, ""))
         return key or (shared if shared and (shared.public or source.visibility == "private") else None)
 
 
-def _sealed(parts: Parts) -> bool:
+def sealed(parts: Parts) -> bool:
     """Nobody on the way can read it."""
     if parts.scheme != "http":
         return parts.scheme == "https"

@@ -56,7 +56,9 @@ class GitKind:
             return _refused(error)
 
     def heavy(self, source: Held) -> bool:
-        return bool(Mirror(self.folder(source)).todo)
+        """Or there is nothing yet, and its forge says that it is huge."""
+        mirror = Mirror(self.folder(source))
+        return bool(mirror.todo) or (source.size > self._settings.huge_over and not mirror.folder.exists())
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         mirror = Mirror(self.folder(source))
@@ -117,7 +119,7 @@ class GitKind:
             source.accepted,
             keep=settings.keep_tips,
             largest=min(settings.max_repository, room),
-            huge=settings.huge_over,
+            huge=0 if source.size > settings.huge_over else settings.huge_over,
             seconds=settings.fetch_timeout,
         )
 

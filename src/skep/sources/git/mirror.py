@@ -68,7 +68,8 @@ class Mirror:
             await keeping.keep(here, now, policy.keep)
             before = await self.versions()
             held = policy.wanted.of(before)
-            if failure := emptied(held, upstream.announced, upstream.name, policy.accepted):
+            failure = emptied(held, upstream.announced, upstream.name, policy.accepted)
+            if failure and not upstream.opened:  # whoever holds the source has asked a person already
                 return failure
             if self.todo == "repair":
                 return await self._make_again(upstream, policy, report, now)

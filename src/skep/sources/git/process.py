@@ -92,21 +92,29 @@ async def run(
             _, out, err, code = await asyncio.gather(
                 _feed(child.stdin, input), _collect(child.stdout, largest), _listen(child.stderr, hear), child.wait()
             )
-    except TimeoutError:
-        raise TookTooLong(f"git took longer than {seconds:g} s") from None
+    except BaseException as error:
+        kill(child)  # a helper of its group may go on although git itself has ended
+        if isinstance(error, TimeoutError):
+            raise TookTooLong(f"git took longer than {seconds:g} s") from None
+        raise
     finally:
         await end(child)
     return Result(code, out, err)
 
 
 async def start(
-    args: Sequence[str | bytes], env: Mapping[str, str], *, keep: Sequence[int] = (), quiet: bool = False
+    args: Sequence[str | bytes],
+    env: Mapping[str, str],
+    *,
+    keep: Sequence[int] = (),
+    quiet: bool = False,
+    io: int = asyncio.subprocess.PIPE,
 ) -> asyncio.subprocess.Process:
-    pipe = asyncio.subprocess.PIPE
-    err = asyncio.subprocess.DEVNULL if quiet else pipe
+    """`io` is what it reads from and writes to."""
+    err = asyncio.subprocess.DEVNULL if quiet else asyncio.subprocess.PIPE
     try:
         return await asyncio.create_subprocess_exec(
-            "git", *args, env=env, stdin=pipe, stdout=pipe, stderr=err, start_new_session=True, pass_fds=keep
+            "git", *args, env=env, stdin=io, stdout=io, stderr=err, start_new_session=True, pass_fds=keep
         )
     except FileNotFoundError:
         raise Unavailable("git is not installed, or not in PATH", hint="install git 2.31 or newer") from None

@@ -1,1 +1,1 @@
-"""Source lists: files of URLs kept in git, and what an organisation of a forge holds."""
+"""Source lists: files of URLs kept in git, what an organisation of a forge holds, and manifests."""

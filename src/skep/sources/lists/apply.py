@@ -7,7 +7,7 @@ never without an owner on its way.
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 
 import msgspec
 
@@ -16,7 +16,7 @@ from skep.engines.db.base import Database, Row, Tx, Value
 from skep.fleet.service import Fleet
 from skep.model.caller import Visibility
 from skep.model.ids import new_ids
-from skep.model.source import Source
+from skep.model.source import Source, SourceSettings
 from skep.sources.lists.parse import Entry
 from skep.sources.lists.tables import UPSERT_LISTED
 from skep.sources.lists.yaml import Problem
@@ -26,6 +26,8 @@ from skep.sources.tables import INSERT_SOURCE, INSERT_URL, source_of
 AT_ONCE = 1_000
 _KEY = ("list", "file", "name")
 _SAID = ("canonical", "url", "labels", "settings", "workers", "visibility")
+#: what may change without changing the source
+_BESIDE = ("line", "fingerprint")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -70,10 +72,14 @@ class Apply:
     async def _take(self, tx: Tx, wanted: Wanted, chunk: Sequence[Entry]) -> None:
         before = await _before(tx, wanted, [entry.name for entry in chunk])
         rows = [_row(wanted, entry) for entry in chunk]
+        pairs = [(old, row) for row in rows if (old := before.get(str(row["name"])))]
         await tx.many(
-            "UPDATE listed SET line = :line WHERE list = :list AND file = :file AND name = :name",
-            [_only(row, *_KEY, "line") for row in rows if _shifted(before.get(str(row["name"])), row)],
+            "UPDATE listed SET line = :line, fingerprint = :fingerprint "
+            "WHERE list = :list AND file = :file AND name = :name",
+            [_only(row, *_KEY, *_BESIDE) for old, row in pairs if any(old[name] != row[name] for name in _BESIDE)],
         )
+        moved = [old["source"] for old, row in pairs if old["fingerprint"] != row["fingerprint"]]
+        await self._fleet.ask_many(tx, "fetch", moved)
         changed = [
             _Case(entry, row, before.get(entry.name))
             for entry, row in zip(chunk, rows, strict=True)
@@ -106,7 +112,7 @@ class Apply:
         await self._add(tx, made)
         await tx.many(UPSERT_LISTED, [case.row for case in changed])
         await tx.many(UPSERT_LISTED, [former for case in changed if (former := _former(case))])
-        await self._relabel(tx, [source for source in dict.fromkeys(touched) if source not in made])
+        await self._agree(tx, [*dict.fromkeys(touched)])
 
     async def _add(self, tx: Tx, made: Mapping[str, _Case]) -> None:
         now = self._clock.now()
@@ -121,6 +127,8 @@ class Apply:
                 "url": case.entry.address.url,
                 "visibility": case.row["visibility"],
                 "labels": case.row["labels"],
+                "settings": case.row["settings"],
+                "size": case.entry.size,
                 "by_list": 1,
                 "now": now,
             }
@@ -143,21 +151,16 @@ class Apply:
         rows = await rows_in(tx, "SELECT * FROM source WHERE by_list = 1 AND state <> 'removed' AND id IN", [*own])
         return {row["id"]: source_of(row) for row in rows if row["id"] not in shared}
 
-    async def _relabel(self, tx: Tx, sources: Sequence[str]) -> None:
-        """A source that lists have added has the labels of all its entries; one added by hand keeps its own."""
+    async def _agree(self, tx: Tx, sources: Sequence[str]) -> None:
+        """A source that lists have added is as all its entries together say; one added by hand stays as it is."""
         rows = await rows_in(tx, "SELECT * FROM listed WHERE gone = 0 AND source IN", sources)
-        labels: dict[str, set[str]] = {}
-        private: set[str] = set()
-        for row in rows:
-            labels.setdefault(row["source"], set()).update(json.loads(row["labels"]))
-            if row["visibility"] == "private":
-                private.add(row["source"])
+        said: dict[str, list[Row]] = {}
+        for row in sorted(rows, key=lambda row: [row[name] for name in _KEY]):
+            said.setdefault(row["source"], []).append(row)
         await tx.many(
-            "UPDATE source SET labels = :labels, visibility = :visibility WHERE id = :id AND by_list = 1",
-            [
-                {"id": id, "labels": json.dumps(sorted(own)), "visibility": "private" if id in private else "public"}
-                for id, own in labels.items()
-            ],
+            "UPDATE source SET labels = :labels, settings = :settings, visibility = :visibility "
+            "WHERE id = :id AND by_list = 1",
+            [{"id": id, **_together(theirs)} for id, theirs in said.items()],
         )
         await self._fleet.ask_many(tx, "hold", sources)
 
@@ -182,7 +185,7 @@ class Apply:
                 tx, "SELECT id FROM source WHERE by_list = 1 AND state <> 'removed' AND id IN", sources
             )
             await self._sources.discard(tx, [row["id"] for row in ours if row["id"] not in named])
-            await self._relabel(tx, [*named])
+            await self._agree(tx, [*named])
             tx.ring(CATALOGUE)
             return bool(rows)
 
@@ -246,12 +249,29 @@ def _row(wanted: Wanted, entry: Entry) -> dict[str, Value]:
         "canonical": entry.address.canonical,
         "url": entry.address.url,
         "labels": json.dumps(entry.labels),
-        "settings": json.dumps(entry.settings, sort_keys=True),
+        "settings": _json(entry.settings),
         "workers": json.dumps(entry.workers),
         "visibility": entry.visibility or wanted.visibility,
+        "fingerprint": entry.fingerprint,
         "source": "",
         "gone": 0,
     }
+
+
+def _together(rows: Sequence[Row]) -> dict[str, Value]:
+    """All labels; of settings what is said first; private when one says so."""
+    settings = reduce(SourceSettings.over, (msgspec.json.decode(row["settings"], type=SourceSettings) for row in rows))
+    labels = {label for row in rows for label in json.loads(row["labels"])}
+    private = any(row["visibility"] == "private" for row in rows)
+    return {
+        "labels": json.dumps(sorted(labels)),
+        "settings": _json(settings),
+        "visibility": "private" if private else "public",
+    }
+
+
+def _json(settings: SourceSettings) -> str:
+    return msgspec.json.encode(settings).decode()
 
 
 def _only(row: Mapping[str, Value], *names: str) -> dict[str, Value]:
@@ -260,10 +280,6 @@ def _only(row: Mapping[str, Value], *names: str) -> dict[str, Value]:
 
 def _differs(old: Row | None, row: Mapping[str, Value]) -> bool:
     return old is None or old["gone"] == 1 or any(old[name] != row[name] for name in _SAID)
-
-
-def _shifted(old: Row | None, row: Mapping[str, Value]) -> bool:
-    return old is not None and old["line"] != row["line"]
 
 
 def _moves(case: _Case) -> bool:

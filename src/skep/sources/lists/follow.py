@@ -5,9 +5,10 @@ is another one. So a kill at any moment costs only the file that was being read.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,10 +17,13 @@ from skep.engines.db.base import Database, Row, Tx
 from skep.errors import SkepError
 from skep.model.caller import Caller
 from skep.model.ids import new_id
+from skep.model.source import SourceSettings
 from skep.model.topic import Draft
 from skep.sources.lists import tree
 from skep.sources.lists.apply import Apply, Wanted
-from skep.sources.lists.forges import Forges, Place, Refused, place_of
+from skep.sources.lists.asking import Asking, Refused
+from skep.sources.lists.forges import Forges, Place, place_of
+from skep.sources.lists.manifest import Manifest, Manifests, manifest_of
 from skep.sources.lists.parse import Parsed
 from skep.sources.lists.tables import LOST
 from skep.sources.service import CATALOGUE, MOVED, Address, Sources
@@ -52,8 +56,9 @@ class Follower:
         sources: Sources,
         apply: Apply,
         mirror: Callable[[str], Path],
-        forges: Forges,
+        asking: Asking,
         every: float,
+        manifest_every: float,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -62,8 +67,10 @@ class Follower:
         self._apply = apply
         #: where the mirror of a source is
         self._mirror = mirror
-        self._forges = forges
+        self._forges = Forges(asking)
+        self._manifests = Manifests(asking)
         self._every = every
+        self._manifest_every = manifest_every
         self._rang = 0.0
 
     async def follow(self) -> None:
@@ -71,7 +78,7 @@ class Follower:
         async with self._db.listen(MOVED) as bell:
             while True:
                 await self.step()
-                await bell.wait(30.0)
+                await bell.wait(min(30.0, self._manifest_every))
 
     async def step(self) -> None:
         """Read every list that has moved or whose time has come, and carry out what was confirmed."""
@@ -89,9 +96,15 @@ class Follower:
         if row["state"] == "waiting" and row["confirmed"] == row["version"]:
             version = row["version"]
         else:
-            place = place_of(row["url"]) if row["kind"] != "git" else None
-            version = await self._read_forge(row, place) if place else await self._read_git(row)
+            version = await self._read(row)
         await self._settle(row, version)
+
+    async def _read(self, row: Row) -> str:
+        if row["kind"] != "git" and (place := place_of(row["url"])):
+            return await self._read_forge(row, place)
+        if row["kind"] == "manifest" and (manifest := manifest_of(row["url"])):
+            return await self._read_manifest(row, manifest)
+        return await self._read_git(row)
 
     async def _read_git(self, row: Row) -> str:
         folder, commit = self._mirror(row["source"]), row["newest"]
@@ -110,7 +123,7 @@ class Follower:
         return str(commit)
 
     def _parse(self, folder: Path, files: Sequence[tree.File]) -> list[tuple[tree.File, Parsed]]:
-        return list(tree.read_files(folder, files, self._address))
+        return list(tree.read_files(folder, files, self._address, self._settings))
 
     async def _read_forge(self, row: Row, place: Place) -> str:
         stamps = await self._stamps(row["id"])
@@ -123,6 +136,15 @@ class Follower:
         await self._apply.file(Wanted(row["id"], "", stamp, said.entries, said.problems, row["visibility"]))
         return said.version
 
+    async def _read_manifest(self, row: Row, manifest: Manifest) -> str:
+        stamp = (await self._stamps(row["id"])).get("", "")
+        said = await self._manifests.read(manifest, stamp.strip(), self._address)
+        if said is None:
+            return str(row["version"])
+        stamp = said.etags[0] or "\n"
+        await self._apply.file(Wanted(row["id"], "", stamp, said.entries, said.problems, row["visibility"]))
+        return said.version
+
     async def _settle(self, row: Row, version: str) -> None:
         """Take away what is gone, or wait for a person when it is suspiciously much."""
         lost = int((await self._db.read(LOST, list=row["id"]))[0]["n"])
@@ -130,9 +152,11 @@ class Follower:
         living = int(sums[0]["n"] or 0)
         much = lost > BRAKE_COUNT and lost > BRAKE_SHARE * (living + lost)
         waits = (much or (lost > 1 and not living)) and row["confirmed"] != version
-        while not waits and await self._apply.remove(row["id"]):
+        gone = await self._db.read("SELECT 1 AS n FROM listed WHERE list = :list AND gone = 1 LIMIT 1", list=row["id"])
+        while gone and not waits and await self._apply.remove(row["id"]):
             pass
         told = row["state"] == "waiting" and row["version"] == version
+        same = (row["version"], row["state"]) == (version, "current")
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
@@ -143,7 +167,7 @@ class Follower:
                 version=version,
                 waiting=lost if waits else 0,
                 now=now,
-                next=now + self._every if row["kind"] != "git" else 0.0,
+                next=self._next(row["kind"], now),
                 id=row["id"],
             )
             if waits and not told:
@@ -151,9 +175,16 @@ class Follower:
                     f"{row['url']} would remove {lost:,} of {living + lost:,} sources; `skep list confirm` lets it"
                 )
                 await self._topics.tell(tx, FAILURES, [_notice(row, "list_waits", message, now)], now)
-            tx.ring(CATALOGUE)
+            if not same:
+                tx.ring(CATALOGUE)
 
-        await self._db.write(work)
+        await self._db.write(work, runtime=same)
+
+    def _next(self, kind: str, now: float) -> float:
+        """Files in git are read when they have moved."""
+        if kind == "git":
+            return 0.0
+        return now + (self._manifest_every if kind == "manifest" else self._every)
 
     async def _failed(self, row: Row, message: str, pause: float) -> None:
         now = self._clock.now()
@@ -198,6 +229,9 @@ class Follower:
 
     def _address(self, url: str) -> Address:
         return self._sources.address(_STRANGER, "git", url)
+
+    def _settings(self, values: Mapping[str, Any]) -> SourceSettings:
+        return self._sources.settings("git", values)
 
 
 def _notice(row: Row, kind: str, message: str, now: float) -> Draft:

@@ -11,15 +11,14 @@ import msgspec
 from skep.errors import BadInput, SkepError
 from skep.model.caller import Visibility
 from skep.model.source_list import ListKind
-from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http, NetworkError, Reply
+from skep.sources.git.http import Reply
+from skep.sources.lists.asking import Asking, Refused, body_of
 from skep.sources.lists.parse import Entry, ToAddress
-from skep.sources.lists.tokens import Token
 from skep.sources.lists.yaml import Problem
 
 MOST = 100_000
 _MOST_PAGES = 5_000
-_REDIRECTS = 3
+_LARGEST_SIZE = 1 << 50
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 
 
@@ -41,7 +40,11 @@ _FORGES: dict[str, _Forge] = {
     ),
     "gitlab": _Forge(
         *("https://gitlab.com/api/v4", "/api/v4", ("/groups/{}/projects", "/users/{}/projects")),
-        *("include_subgroups=true&order_by=id&sort=asc&per_page=100", "PRIVATE-TOKEN:", "http_url_to_repo"),
+        *(
+            "include_subgroups=true&statistics=true&order_by=id&sort=asc&per_page=100",
+            "PRIVATE-TOKEN:",
+            "http_url_to_repo",
+        ),
     ),
     "gitee": _Forge(
         *("https://gitee.com/api/v5", "/api/v5", ("/orgs/{}/repos", "/users/{}/repos")),
@@ -76,14 +79,6 @@ class Listing(msgspec.Struct, frozen=True):
         return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
-class Refused(Exception):
-    """The forge did not tell; nothing follows from that. The text is for people."""
-
-    def __init__(self, message: str, pause: float = 0.0) -> None:
-        super().__init__(message)
-        self.pause = pause
-
-
 class _Repository(msgspec.Struct):
     id: int
     clone_url: str = ""
@@ -94,10 +89,19 @@ class _Repository(msgspec.Struct):
     archived: bool = False
     private: bool = False
     visibility: str = "public"
+    #: kibibytes; GitLab tells it only to those who may see statistics
+    size: Any = 0
+    statistics: Any = None
 
     @property
     def seen(self) -> Visibility | None:
         return "private" if self.private or self.visibility != "public" else None
+
+    @property
+    def bytes(self) -> int:
+        counted = self.statistics.get("repository_size") if isinstance(self.statistics, dict) else None
+        known = counted if isinstance(counted, int) else self.size * 1024 if isinstance(self.size, int) else 0
+        return min(max(known, 0), _LARGEST_SIZE)
 
 
 def place_of(text: str) -> Place | None:
@@ -121,10 +125,8 @@ def place_of(text: str) -> Place | None:
 
 
 class Forges:
-    def __init__(self, http: Http, guard: Guard, token: Token) -> None:
-        self._http = http
-        self._guard = guard
-        self._token = token
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
 
     async def changed(self, place: Place, etags: Sequence[str]) -> bool:
         """False only when the forge says of every page that it is as before."""
@@ -148,7 +150,7 @@ class Forges:
             if reply.status == 404 and page == 1:
                 which = 1
                 reply = await self._ask(place, place.path(which, page))
-            etags.append(f"user {reply.etag}" if which and reply.etag else reply.etag)
+            etags.append(f"user {reply.validator}" if which and reply.validator else reply.validator)
             found = _repositories(place, reply)
             if not found:
                 return Listing(list(entries.values()), problems, tuple(etags))
@@ -158,55 +160,24 @@ class Forges:
                     continue
                 try:
                     url = getattr(one, _FORGES[place.kind].url)
-                    entries[str(one.id)] = Entry(str(one.id), address(url), visibility=one.seen)
+                    entries[str(one.id)] = Entry(str(one.id), address(url), visibility=one.seen, size=one.bytes)
                 except SkepError as error:
                     problems.append(Problem(page, f"repository {one.id}: {error.message}"))
             if len(entries) > MOST:
                 break
         raise Refused(f"{place.owner} holds more than {MOST:,} repositories; that is no list for Skep")
 
-    async def _ask(self, place: Place, url: str, etag: str = "") -> Reply:
-        host = urlsplit(url).netloc
-        headers = ["Accept: application/json"]
-        if token := self._token(host):
-            headers.append(f"{_FORGES[place.kind].header} {token}")
-        if etag:
-            headers.append(f"If-None-Match: {etag}")
-        for _ in range(_REDIRECTS):
-            reply = await self._exchange(url, headers)
-            if reply.status not in (301, 302, 307, 308):
-                return reply
-            if urlsplit(reply.redirect)[:2] != urlsplit(url)[:2]:
-                raise Refused(f"{host} sends us to another host, which is not followed")
-            url = reply.redirect
-        raise Refused(f"{host} sends us round in circles")
-
-    async def _exchange(self, url: str, headers: Sequence[str]) -> Reply:
-        parts = self._guard.check_url(url.partition("?")[0])
-        try:
-            addresses = await self._guard.resolve(parts.host, parts.port)
-            pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
-            return await self._http.ask(url, headers, None, pins)
-        except (OSError, TimeoutError):
-            raise Refused(f"the host '{parts.host}' was not found") from None
-        except NetworkError as error:
-            raise Refused(f"{parts.authority}: {error}") from None
+    async def _ask(self, place: Place, url: str, validator: str = "") -> Reply:
+        header = _FORGES[place.kind].header
+        return await self._asking.get(
+            url, lambda key: f"{header} {key.token}", "Accept: application/json", validator=validator
+        )
 
 
 def _repositories(place: Place, reply: Reply) -> list[_Repository]:
     host = urlsplit(place.api).netloc
-    match reply.status:
-        case 200:
-            pass
-        case 401 | 403 | 429 if reply.retry_after > 0 or reply.status == 429:
-            raise Refused(f"{host} says we ask too often", float(reply.retry_after))
-        case 401 | 403:
-            raise Refused(f"{host} refuses access ({reply.status}); give a token in the setting `list_tokens`")
-        case 404:
-            raise Refused(f"{host} knows no organisation or person '{place.owner}', or does not show it to us")
-        case status:
-            raise Refused(f"{host} answers with status {status}")
+    unknown = f"{host} knows no organisation or person '{place.owner}', or does not show it to us"
     try:
-        return msgspec.json.decode(reply.body, type=list[_Repository])
+        return msgspec.json.decode(body_of(reply, host, unknown), type=list[_Repository])
     except msgspec.DecodeError as error:
         raise Refused(f"{host} answers with something else than repositories: {error}") from None

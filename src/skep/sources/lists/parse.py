@@ -7,6 +7,7 @@ import msgspec
 
 from skep.errors import SkepError
 from skep.model.caller import Visibility
+from skep.model.source import SourceSettings
 from skep.sources.given import labels_of
 from skep.sources.lists.yaml import BadYaml, Node, Problem, Scalar, read
 from skep.sources.service import Address
@@ -15,10 +16,12 @@ MOST_ENTRIES = 20_000
 MOST_PROBLEMS = 100
 _LONGEST_NAME = 300
 #: keys of an entry that are settings of its source; any other key that is not known becomes a label
-SETTINGS = frozenset({"force_push", "refs", "branches", "poll_min", "poll_max"})
+SETTINGS = frozenset(SourceSettings.__struct_fields__)
 
 Defaults = Mapping[str, Node]
 ToAddress = Callable[[str], Address]
+#: SkepError when a source cannot be set so
+ToSettings = Callable[[Mapping[str, Any]], SourceSettings]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -27,10 +30,14 @@ class Entry(msgspec.Struct, frozen=True):
     address: Address
     line: int = 0
     labels: tuple[str, ...] = ()
-    settings: dict[str, Any] = {}
+    settings: SourceSettings = SourceSettings()
     #: workers that should hold it, the first that is there
     workers: tuple[str, ...] = ()
     visibility: Visibility | None = None
+    #: stands for its refs, where a manifest says it; when it changes, the source is looked at
+    fingerprint: str = ""
+    #: bytes as a forge counts them; 0: not known
+    size: int = 0
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -52,7 +59,7 @@ def parse_defaults(data: bytes) -> tuple[dict[str, Node], list[Problem]]:
     return {}, problems if node.value is None else [Problem(node.line, "DEFAULTS is a mapping of keys to values")]
 
 
-def parse(path: str, data: bytes, defaults: Defaults, address: ToAddress) -> Parsed:
+def parse(path: str, data: bytes, defaults: Defaults, address: ToAddress, settings: ToSettings) -> Parsed:
     """`defaults` are those of all folders above, already merged."""
     try:
         root, problems = read(data)
@@ -64,7 +71,7 @@ def parse(path: str, data: bytes, defaults: Defaults, address: ToAddress) -> Par
             problems.append(Problem(node.line, f"a file has at most {MOST_ENTRIES:,} entries; the rest is not read"))
             break
         try:
-            entry = _entry(name, node, defaults, address, problems)
+            entry = _entry(name, node, defaults, address, settings, problems)
         except _Bad as error:
             problems.append(Problem(node.line, str(error)))
             continue
@@ -75,7 +82,7 @@ def parse(path: str, data: bytes, defaults: Defaults, address: ToAddress) -> Par
             problems.append(Problem(node.line, f"'{entry.name[:80]}' is there twice; the first counts"))
         else:
             entries[entry.name] = entry
-    return Parsed(list(entries.values()), sorted(problems)[:MOST_PROBLEMS])
+    return Parsed(list(entries.values()), sorted(set(problems))[:MOST_PROBLEMS])
 
 
 def _items(path: str, root: Node) -> Iterator[tuple[str, Node]]:
@@ -97,7 +104,9 @@ def _items(path: str, root: Node) -> Iterator[tuple[str, Node]]:
             yield "", root
 
 
-def _entry(name: str, node: Node, defaults: Defaults, address: ToAddress, problems: list[Problem]) -> Entry:
+def _entry(
+    name: str, node: Node, defaults: Defaults, address: ToAddress, settings: ToSettings, problems: list[Problem]
+) -> Entry:
     own: Defaults = node.value if isinstance(node.value, dict) else {}
     if isinstance(node.value, list):
         raise _Bad("an entry is a URL or a mapping with the key 'url', not a list")
@@ -106,15 +115,15 @@ def _entry(name: str, node: Node, defaults: Defaults, address: ToAddress, proble
         raise _Bad(f"'{name[:40]!a}' is not a name: 1 to {_LONGEST_NAME} printable characters")
     place = address(url)
     labels: list[str] = []
-    settings: dict[str, Any] = {}
+    given_settings: dict[str, Node] = {}
     values: dict[str, Any] = {}
     for key, given in ({**defaults, **own} if own else defaults).items():
         if key in ("labels", "workers", "visibility"):
             values[key] = _texts(key, given)
         elif key == "settings" and isinstance(given.value, dict):
-            settings |= {inner: _plain(one) for inner, one in given.value.items()}
+            given_settings |= given.value
         elif key in SETTINGS:
-            settings[key] = _plain(given)
+            given_settings[key] = given
         elif isinstance(given.value, dict):
             problems.append(Problem(given.line, f"'{key[:80]}' is a mapping and cannot be a label; it is not used"))
         elif key != "url":
@@ -125,7 +134,7 @@ def _entry(name: str, node: Node, defaults: Defaults, address: ToAddress, proble
         place,
         node.line,
         tuple(labels_of(labels)),
-        settings,
+        _settings(given_settings, settings, problems),
         tuple(values.get("workers", ())),
         _visibility(values.get("visibility")),
     )
@@ -157,6 +166,18 @@ def _label(key: str, value: "Scalar | list[Node] | dict[str, Node]") -> str:
     if value is None or value is False or isinstance(value, list | dict):
         return ""
     return key if value is True else f"{key}={value}"
+
+
+def _settings(given: Mapping[str, Node], settings: ToSettings, problems: list[Problem]) -> SourceSettings:
+    """One that is wrong, or does not go with those before it, is left out."""
+    good: dict[str, Any] = {}
+    for key, node in given.items():
+        try:
+            settings(good | {key: _plain(node)})
+            good[key] = _plain(node)
+        except SkepError as error:
+            problems.append(Problem(node.line, f"'{key[:80]}' is not used: {error.message}"))
+    return settings(good) if good else SourceSettings()
 
 
 def _plain(node: Node) -> Any:

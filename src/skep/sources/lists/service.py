@@ -7,8 +7,9 @@ from skep.errors import Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
-from skep.model.source_list import ListedSource, ListProblem, SourceList
+from skep.model.source_list import ListedSource, ListKind, ListProblem, SourceList
 from skep.sources.lists.forges import place_of
+from skep.sources.lists.manifest import manifest_of
 from skep.sources.lists.tables import STEPS, list_of, listed_of, problem_of
 from skep.sources.service import MOVED, Sources
 
@@ -17,6 +18,18 @@ LABEL = "list"
 _SUMS = """
     SELECT list.*, (SELECT sum(entries) FROM list_file WHERE list_file.list = list.id) AS entries,
         (SELECT count(*) FROM list_problem WHERE list_problem.list = list.id) AS problems FROM list
+"""
+
+
+#: how long a first start waits for its lists
+FIRST_SECONDS = 300.0
+#: lists that nobody has read yet, where nothing but lists was ever mirrored
+_FIRST = """
+    SELECT list.source FROM list LEFT JOIN source ON source.id = list.source
+    WHERE list.state = 'new' AND list.added_at > :since AND COALESCE(source.failures, 0) = 0
+    AND NOT EXISTS (SELECT 1 FROM list AS other WHERE other.read_at IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM source AS other WHERE other.state = 'current'
+        AND NOT EXISTS (SELECT 1 FROM list AS its WHERE its.source = other.id))
 """
 
 
@@ -32,10 +45,11 @@ class Lists:
     async def add(
         self, caller: Caller, url: str, *, visibility: Visibility = "public", forks: bool = True, archived: bool = True
     ) -> SourceList:
-        """A list in a git repository, or `github:org`, `gitlab:group/sub`, `gitee:org`, `gitea:https://host/org`."""
+        """A list in a git repository, `github:org`, `gitlab:group/sub`, `gitee:org`, `gitea:https://host/org`, or
+        `manifest:https://host/manifest.js.gz`."""
         caller.need("write")
-        place, source = place_of(url), None
-        if place is None:
+        kind, source = kind_of(url), None
+        if kind == "git":
             added = await self._sources.add(caller, url, visibility=visibility, labels=(LABEL,))
             url, source, visibility = added.source.url, added.source.id, added.source.visibility
         now = self._clock.now()
@@ -47,7 +61,7 @@ class Lists:
                 "waiting, failure, added_at, next_read) VALUES (:id, :kind, :url, :source, :forks, :archived, "
                 ":visibility, 'new', '', '', 0, '', :now, 0) ON CONFLICT (url) DO NOTHING RETURNING id",
                 id=id,
-                kind=place.kind if place else "git",
+                kind=kind,
                 url=url,
                 source=source,
                 forks=int(forks),
@@ -61,6 +75,12 @@ class Lists:
 
         await self._db.write(work)
         return await self.show(caller, url)
+
+    async def first(self) -> set[str] | None:
+        """At a first start, the lists' own repositories: nothing else goes to a worker before they were read, for they
+        say whose it is and how it is set. None: no more."""
+        rows = await self._db.read(_FIRST, since=self._clock.now() - FIRST_SECONDS)
+        return {row["source"] for row in rows} if rows else None
 
     async def show(self, caller: Caller, ref: str) -> SourceList:
         """By id or URL."""
@@ -143,3 +163,10 @@ class Lists:
         caller.need("read")
         rows = await self._db.read(f"{_SUMS} WHERE state <> 'removed' ORDER BY id")
         return [list_of(row) for row in rows if caller.sees(row["visibility"])]
+
+
+def kind_of(url: str) -> ListKind:
+    """BadInput when it names a kind, and nothing of that kind."""
+    if (place := place_of(url)) is not None:
+        return place.kind
+    return "manifest" if manifest_of(url) else "git"

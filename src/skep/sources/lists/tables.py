@@ -23,7 +23,8 @@ STEPS = [
     CREATE TABLE listed (
         list TEXT NOT NULL, file TEXT NOT NULL, name TEXT NOT NULL, line BIGINT NOT NULL, canonical TEXT NOT NULL,
         url TEXT NOT NULL, labels TEXT NOT NULL, settings TEXT NOT NULL, workers TEXT NOT NULL,
-        visibility TEXT NOT NULL, source TEXT NOT NULL, gone BIGINT NOT NULL, PRIMARY KEY (list, file, name)
+        visibility TEXT NOT NULL, fingerprint TEXT NOT NULL, source TEXT NOT NULL, gone BIGINT NOT NULL,
+        PRIMARY KEY (list, file, name)
     );
     CREATE INDEX listed_source ON listed (source);
     CREATE INDEX listed_gone ON listed (list) WHERE gone = 1
@@ -31,11 +32,14 @@ STEPS = [
 ]
 
 UPSERT_LISTED = """
-    INSERT INTO listed (list, file, name, line, canonical, url, labels, settings, workers, visibility, source, gone)
-    VALUES (:list, :file, :name, :line, :canonical, :url, :labels, :settings, :workers, :visibility, :source, :gone)
+    INSERT INTO listed (list, file, name, line, canonical, url, labels, settings, workers, visibility, fingerprint,
+        source, gone)
+    VALUES (:list, :file, :name, :line, :canonical, :url, :labels, :settings, :workers, :visibility, :fingerprint,
+        :source, :gone)
     ON CONFLICT (list, file, name) DO UPDATE SET line = excluded.line, canonical = excluded.canonical,
         url = excluded.url, labels = excluded.labels, settings = excluded.settings, workers = excluded.workers,
-        visibility = excluded.visibility, source = excluded.source, gone = excluded.gone
+        visibility = excluded.visibility, fingerprint = excluded.fingerprint,
+        source = excluded.source, gone = excluded.gone
 """
 #: sources that only entries which are gone still name, of those that lists have added
 LOST = """

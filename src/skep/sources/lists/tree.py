@@ -8,7 +8,7 @@ import msgspec
 
 from skep.sources.git.read import Entry as TreeEntry
 from skep.sources.git.read import contents, list_tree
-from skep.sources.lists.parse import Parsed, ToAddress, parse, parse_defaults
+from skep.sources.lists.parse import Parsed, ToAddress, ToSettings, parse, parse_defaults
 from skep.sources.lists.yaml import LARGEST, Node, Problem
 
 DEFAULTS = "DEFAULTS"
@@ -45,7 +45,9 @@ def is_list(path: PurePosixPath) -> bool:
     return path.suffix in (".yaml", ".yml") or (not path.suffix and len(path.parts) > 1)
 
 
-def read_files(folder: Path, wanted: Sequence[File], address: ToAddress) -> Iterator[tuple[File, Parsed]]:
+def read_files(
+    folder: Path, wanted: Sequence[File], address: ToAddress, settings: ToSettings
+) -> Iterator[tuple[File, Parsed]]:
     """DEFAULTS that cannot be used are told with each file below them."""
     shared = dict.fromkeys(oid for file in wanted for oid in file.defaults)
     defaults = {oid: parse_defaults(data or b"") for oid, data in _contents(folder, shared)}
@@ -59,7 +61,7 @@ def read_files(folder: Path, wanted: Sequence[File], address: ToAddress) -> Iter
         merged: dict[str, Node] = {}
         for oid in file.defaults:
             merged |= defaults[oid][0]
-        parsed = parse(file.path, data, merged, address)
+        parsed = parse(file.path, data, merged, address, settings)
         wrong = [Problem(p.line, f"{DEFAULTS}: {p.message}") for oid in file.defaults for p in defaults[oid][1]]
         yield file, msgspec.structs.replace(parsed, problems=parsed.problems + wrong)
 

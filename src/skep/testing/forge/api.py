@@ -19,6 +19,8 @@ class ForgeApi:
         self.repositories: dict[str, dict[int, dict[str, Any]]] = {}
         #: path and status of each request
         self.requests: list[tuple[str, int]] = []
+        #: tokens whose limit is used up
+        self.limited: set[str] = set()
         #: answered instead of everything else: status, headers, body
         self.fault: tuple[int, dict[str, str], bytes] | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -65,6 +67,8 @@ class _Handler(BaseHTTPRequestHandler):
         if api.fault:
             return api.fault
         given = self.headers.get("Authorization", "").split(" ")[-1] or self.headers.get("PRIVATE-TOKEN", "")
+        if given in api.limited:
+            return 429, {"Retry-After": "600"}, b"{}"
         if api.token and given != api.token:
             return 401, {}, b"{}"
         place = urlsplit(self.path)

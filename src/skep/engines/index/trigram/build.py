@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.clock import Clock, SystemClock
-from skep.engines.index.trigram.keys import KEYS, document_keys
+from skep.engines.index.trigram.keys import KEYS, document_keys, text_keys
+from skep.engines.index.trigram.postings import bitmap_size
 from skep.engines.index.trigram.shard import (
     FORMAT,
     MOST_BYTES,
     MOST_DOCUMENTS,
     Manifest,
     Section,
-    bitmap_size,
     path_hash,
     seal,
 )
@@ -116,7 +116,12 @@ class ShardWriter:
     def finish(self) -> ShardInfo:
         """The folder is durable on return."""
         sync_file(self._content)
-        arrays = self._postings() | self._documents()
+        pairs = np.concatenate(self._pairs)
+        self._pairs.clear()
+        pairs.sort()
+        arrays = _postings("", pairs, len(self._paths))
+        del pairs
+        arrays |= _postings("path_", _path_pairs(self._paths), len(self._paths)) | self._documents()
         with (self._folder / "index").open("wb") as file:
             sections, size, crc = _write_arrays(file, arrays)
             sync_file(file)
@@ -142,26 +147,6 @@ class ShardWriter:
     def close(self) -> None:
         self._content.close()
 
-    def _postings(self) -> dict[str, Array]:
-        pairs = np.concatenate(self._pairs)
-        self._pairs.clear()
-        pairs.sort()
-        documents = (pairs & np.uint32(MOST_DOCUMENTS - 1)).astype(np.uint16)
-        pairs >>= _DOCUMENT_BITS
-        every = np.bincount(pairs, minlength=KEYS)
-        del pairs
-        keys = np.flatnonzero(every)
-        counts = every[keys]
-        units = bitmap_size(len(self._paths)) // 2
-        sizes = np.minimum(counts, units)
-        starts = np.cumsum(sizes) - sizes
-        return {
-            "keys": keys.astype(np.uint32),
-            "counts": counts.astype(np.uint16),
-            "starts": starts.astype(np.uint32),
-            "postings": _lists_and_bitmaps(documents, counts, units),
-        }
-
     def _documents(self) -> dict[str, Array]:
         hashes = np.array([path_hash(*pair) for pair in zip(self._sources, self._paths, strict=True)], np.uint64)
         order = np.argsort(hashes, kind="stable")
@@ -178,6 +163,34 @@ class ShardWriter:
             "branches": np.array([branches for _, _, branches in self._traits], np.uint64),
             "paths": np.frombuffer(b"".join(path + b"\n" for path in self._paths), np.uint8),
         }
+
+
+def _path_pairs(paths: list[bytes]) -> Array:
+    """Sorted and distinct; those of all paths at once, because each is so short."""
+    keys = text_keys(b"".join(path + b"\n" for path in paths))
+    sizes = np.array([len(path) + 1 for path in paths])
+    owners = np.repeat(np.arange(len(paths), dtype=np.uint32), sizes)[: len(keys)]
+    inside = np.ones(len(owners), bool)
+    ends = np.cumsum(sizes)[:-1]
+    inside[ends - 1] = inside[ends - 2] = False
+    return np.unique(keys[inside].astype(np.uint32) << _DOCUMENT_BITS | owners[inside])
+
+
+def _postings(of: str, pairs: Array, size: int) -> dict[str, Array]:
+    documents = (pairs & np.uint32(MOST_DOCUMENTS - 1)).astype(np.uint16)
+    pairs >>= _DOCUMENT_BITS
+    every = np.bincount(pairs, minlength=KEYS)
+    keys = np.flatnonzero(every)
+    counts = every[keys]
+    units = bitmap_size(size) // 2
+    sizes = np.minimum(counts, units)
+    starts = np.cumsum(sizes) - sizes
+    return {
+        of + "keys": keys.astype(np.uint32),
+        of + "counts": counts.astype(np.uint16),
+        of + "starts": starts.astype(np.uint32),
+        of + "postings": _lists_and_bitmaps(documents, counts, units),
+    }
 
 
 def _lists_and_bitmaps(documents: Array, counts: Array, units: int) -> Array:

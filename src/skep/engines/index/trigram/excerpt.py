@@ -10,7 +10,14 @@ _MOST_BYTES, _BEFORE = 400, 100
 Span = tuple[int, int]
 
 
-def excerpt(number: int, line: bytes, spans: Sequence[Span]) -> Line:
+def excerpt(
+    number: int,
+    line: bytes,
+    spans: Sequence[Span],
+    before: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
+    symbol: str = "",
+) -> Line:
     """`spans` are the matches of all terms on this line, as bytes of it; none when they lie beyond what is read."""
     column = min((start for start, _ in spans), default=0) + 1
     start, end = _window(line, column - 1)
@@ -20,7 +27,14 @@ def excerpt(number: int, line: bytes, spans: Sequence[Span]) -> Line:
         for a, b in _united(spans)
         if a < end and b > start and a < b
     ]
-    return Line(number, column, shown.decode("utf-8", "replace"), tuple(r for r in ranges if r[0] < r[1]))
+    text = shown.decode("utf-8", "replace")
+    return Line(number, column, text, tuple(r for r in ranges if r[0] < r[1]), before, after, symbol)
+
+
+def plain(line: bytes) -> str:
+    """A line of the context: its beginning."""
+    start, end = _window(line, 0)
+    return line[start:end].decode("utf-8", "replace")
 
 
 def _window(line: bytes, first: int) -> Span:
@@ -44,6 +58,8 @@ def _to_character(line: bytes, at: int) -> int:
 
 def _characters(shown: bytes, at: int) -> int:
     """How many characters the first `at` bytes are."""
+    if shown.isascii():
+        return max(at, 0)
     return len(shown[: max(at, 0)].decode("utf-8", "replace"))
 
 

@@ -28,10 +28,15 @@ def move_in(shards: Sequence[ShardInfo], folder: Path, number: int | None = None
 
 
 def _open(info: ShardInfo, folder: Path, number: int | None) -> Shard:
+    inside = folder / info.id
+    return open_shard(info, inside if is_shard_id(info.id) and inside.exists() else Path(info.folder), number)
+
+
+def open_shard(info: ShardInfo, folder: Path, number: int | None) -> Shard:
+    """Damaged when what is in the folder is not what `info` says, or not of that source."""
     if not is_shard_id(info.id):
         raise Damaged(f"'{info.id}' is not the id of a shard")
-    inside = folder / info.id
-    shard = Shard(inside if inside.exists() else Path(info.folder))
+    shard = Shard(folder)
     if shard.id != info.id:
         raise Damaged(f"{info.folder} is shard {shard.id}, not {info.id}")
     if number is not None and shard.manifest.sources != [number]:

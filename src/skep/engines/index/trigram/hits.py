@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Self
 
 from skep.engines.index.base import Standing, Visible
-from skep.engines.index.trigram.search import Search
+from skep.engines.index.trigram.compiled import Shelf
+from skep.engines.index.trigram.search import OutOfTime, Search
 from skep.engines.index.trigram.snapshot import Snapshot
 from skep.model.search import Counted, FileHit, Limits, Query
 
@@ -16,57 +18,54 @@ _BATCH, _BATCH_SECONDS = 64, 0.02
 _GRACE = 0.5
 
 
-class _OutOfTime(Exception):
-    """The deadline has passed, or nobody waits any more."""
+#: what a search needs besides the snapshot
+Asked = tuple[Query, Visible, Limits, Shelf]
+#: told of damaged shards, by id, and what is wrong with them
+Noticed = Callable[[dict[str, str]], None]
 
 
 class _Work:
     """What the thread holds. Not the Hits: when its consumer is gone, Hits goes, and that stops the work."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        self.queue: asyncio.Queue[list[FileHit] | BaseException | None] = asyncio.Queue()
+        #: hits; with the last of them the search that is over, or an error
+        self.queue: asyncio.Queue[tuple[list[FileHit], Search | Exception | None]] = asyncio.Queue()
         self.deadline = deadline
         self.stopped = False
-        self.partial = False
-        self.counted = Counted(exact=False)
         self._loop = loop
 
-    def run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> None:
-        last: BaseException | None = None
+    def run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits, shelf: Shelf) -> None:
         batch: list[FileHit] = []
         try:
-            search = Search(query, limits, self._watch)
+            search = Search(query, limits, self._watch, shelf)
             sent = time.monotonic()
             for hit in search.run(snapshot, visible):
                 batch.append(hit)
                 if len(batch) >= _BATCH or time.monotonic() - sent > _BATCH_SECONDS:
                     self._send(batch)
                     batch, sent = [], time.monotonic()
-            self.partial, self.counted = search.partial, search.counted
-        except _OutOfTime:
-            self.partial = True
+            self._send(batch, search)
         except Exception as error:
-            last = error
-        self._send(batch)
-        self._send(last)
+            self._send(batch, error)
 
     def _watch(self) -> None:
         if self.stopped or time.monotonic() > self.deadline:
-            raise _OutOfTime
+            raise OutOfTime
 
-    def _send(self, item: list[FileHit] | BaseException | None) -> None:
+    def _send(self, batch: list[FileHit], ended: Search | Exception | None = None) -> None:
         if not self.stopped:
             try:
-                self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
+                self._loop.call_soon_threadsafe(self.queue.put_nowait, (batch, ended))
             except RuntimeError:  # the loop is closed: nobody waits
                 self.stopped = True
 
 
 class TrigramHits:
-    def __init__(self, executor: Executor, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> None:
+    def __init__(self, executor: Executor, snapshot: Snapshot, noticed: Noticed, *asked: *Asked) -> None:
         self._executor = executor
         self._snapshot = snapshot
-        self._asked = (query, visible, limits)
+        self._noticed = noticed
+        self._asked = asked
         self._work: _Work | None = None
         self._batch: list[FileHit] = []
         self._ended = False
@@ -90,7 +89,7 @@ class TrigramHits:
         work = self._work or self._start()
         try:
             async with asyncio.timeout(max(0.0, work.deadline + _GRACE - time.monotonic())):
-                item = await work.queue.get()
+                batch, ended = await work.queue.get()
         except TimeoutError:  # a thread deep inside one match; its hits so far have arrived
             self.partial = True
             self.stop()
@@ -98,18 +97,19 @@ class TrigramHits:
         except asyncio.CancelledError:
             self.stop()
             raise
-        if isinstance(item, list):
-            self._batch = item[::-1]
-            return
-        self._ended = True
-        self.partial, self.counted = work.partial, work.counted
-        if item is not None:
-            raise item
+        self._batch = batch[::-1]
+        if isinstance(ended, Search):
+            self._ended = True
+            self.partial, self.counted = ended.partial, ended.counted
+            if ended.damaged:
+                self._noticed(ended.damaged)
+        elif ended is not None:
+            self._ended = True
+            raise ended
 
     def _start(self) -> _Work:
-        query, visible, limits = self._asked
-        self._work = _Work(asyncio.get_running_loop(), time.monotonic() + limits.seconds)
-        self._executor.submit(self._work.run, self._snapshot, query, visible, limits)
+        self._work = _Work(asyncio.get_running_loop(), time.monotonic() + self._asked[2].seconds)
+        self._executor.submit(self._work.run, self._snapshot, *self._asked)
         return self._work
 
     def stop(self) -> None:

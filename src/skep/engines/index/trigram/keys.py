@@ -35,19 +35,21 @@ def document_keys(content: bytes, seen: NDArray[np.bool_]) -> NDArray[np.intp]:
 
     Scattering into a mask finds the distinct ones several times faster than sorting.
     """
-    folded = np.frombuffer(content.translate(FOLD), np.uint8)
-    if len(folded) < 3:
-        return np.empty(0, np.intp)
-    wide = folded.astype(np.uint16)
+    seen[text_keys(content)] = True
+    distinct = np.flatnonzero(seen)
+    seen[distinct] = False
+    return distinct
+
+
+def text_keys(text: bytes) -> NDArray[np.intp]:
+    """The key that begins at each byte but the last two."""
+    wide = np.frombuffer(text.translate(FOLD), np.uint8).astype(np.uint16)
     pairs = wide[:-2] << np.uint16(6)
     pairs |= wide[1:-1]
     keys = pairs.astype(np.intp)
     keys <<= 6
     keys |= wide[2:]
-    seen[keys] = True
-    distinct = np.flatnonzero(seen)
-    seen[distinct] = False
-    return distinct
+    return keys
 
 
 def literal_keys(folded: bytes) -> NDArray[np.uint32]:

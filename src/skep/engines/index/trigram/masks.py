@@ -1,16 +1,17 @@
 """Which documents of one shard a query can be true for, before any text is read."""
 
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import accumulate
 
 import numpy as np
 
 from skep.engines.index.base import Standing
-from skep.engines.index.trigram.candidates import candidates
 from skep.engines.index.trigram.compiled import Compiled, reads_text
-from skep.engines.index.trigram.match import Watch
-from skep.engines.index.trigram.shard import Mask, Shard
-from skep.model.search import And, Language, Not, Query, Term, Within
+from skep.engines.index.trigram.match import Matches, Watch
+from skep.engines.index.trigram.postings import Ids, Mask
+from skep.engines.index.trigram.shard import Shard
+from skep.model.search import And, Language, Not, Or, Query, Term, Within
 
 #: a path term that matches more paths than this is asked of each document when its turn comes
 _MOST_PATHS = 200
@@ -23,14 +24,31 @@ class Masks:
         self._standings = standings
         self._watch = watch
         self._known: dict[Term | Within | Language, Mask | None] = {}
+        #: whose paths hold the trigrams of a term
+        self._paths: dict[Term, Mask] = {}
 
-    def is_true(self, query: Term | Within | Language, document: int) -> bool:
-        """For whatever can be told without reading the text."""
+    def true(self, query: Term | Within | Language, documents: Sequence[int]) -> set[int]:
+        """Which of these it is true for, by their place in the sequence; for what is told without reading text."""
         mask = self._certain(query)
         if mask is not None:
-            return bool(mask[document])
+            return set(np.flatnonzero(mask[list(documents)]).tolist())
         assert isinstance(query, Term)
-        return any(map(self._compiled.finders[query].matches, self._shard.path(document).split(b"\n")))
+        return self._matching(query, documents)
+
+    def _matching(self, term: Term, documents: Sequence[int]) -> set[int]:
+        """Paths are matched like a text; one that holds newlines, line by line."""
+        paths = [self._shard.path(document) + b"\n" for document in documents]
+        ends = np.fromiter(accumulate(map(len, paths)), np.int64, len(paths))
+        text = b"".join(paths)
+        found = Matches([], [], [])
+        self._compiled.finders[term].find(text, 0, len(text), self._watch, found)
+        return set(np.searchsorted(ends, found.starts, side="right").tolist())
+
+    def likely(self) -> Mask | None:
+        """The documents whose paths promise the best hits; None: no path promises anything."""
+        masks = [self._possible(term) for term in self._compiled.shown if term.field == "any"]
+        known = [mask for mask in masks if mask is not None]
+        return np.logical_or.reduce(known) if known else None
 
     def _certain(self, query: Term | Within | Language) -> Mask | None:
         """The documents it is true for; None: too many to say in advance."""
@@ -56,20 +74,34 @@ class Masks:
         if isinstance(query, Not):
             if reads_text(query.part):
                 return None
-            mask = self.candidates(query.part)
+            mask = self.candidates(query.part) if self._is_certain(query.part) else None
             return None if mask is None else ~mask
         return self._all(query.parts) if isinstance(query, And) else self._any(query.parts)
 
+    def _is_certain(self, query: Query) -> bool:
+        """Is what `candidates` says of it exactly what it is true for?"""
+        if isinstance(query, And | Or):
+            return all(map(self._is_certain, query.parts))
+        return self._is_certain(query.part) if isinstance(query, Not) else self._certain(query) is not None
+
     def _term(self, term: Term) -> Mask | None:
-        if term.field == "symbol":
-            return np.zeros(self._shard.documents, bool)
-        if term.field in ("path", "branch"):
+        if term.field == "branch":
             return self._certain(term)
+        if term.field == "path":
+            return self._possible(term)
         plan = self._compiled.finders[term].plan
-        if plan is None or term.field == "content":
-            return None if plan is None else candidates(self._shard, plan)
-        paths = self._certain(term)
-        return None if paths is None else paths | candidates(self._shard, plan)
+        if plan is None:
+            return None
+        content = self._shard.content_postings.mask(plan)
+        if term.field == "any":
+            paths = self._possible(term)
+            return None if paths is None else paths | content
+        return content
+
+    def _possible(self, term: Term) -> Mask | None:
+        """The documents whose path the term may match; None: any."""
+        certain = self._certain(term)
+        return self._paths.get(term) if certain is None else certain
 
     def _all(self, parts: tuple[Query, ...]) -> Mask | None:
         narrowed: Mask | None = None
@@ -91,8 +123,7 @@ class Masks:
         return widened
 
     def _within(self, query: Within) -> Mask:
-        inside = [number for number in self._shard.manifest.sources if number in query.numbers]
-        return np.isin(self._shard.sources, np.array(inside, np.uint32))
+        return np.isin(self._shard.sources, np.fromiter(query.numbers, np.uint32, len(query.numbers)))
 
     def _language(self, name: str) -> Mask:
         known = self._shard.manifest.languages
@@ -102,22 +133,23 @@ class Masks:
         return mask
 
     def _branch(self, term: Term) -> Mask:
-        """By source, because each has branches of its own; most have one."""
-        matches = self._compiled.finders[term].matches
-        mask = np.zeros(self._shard.documents, bool)
-        for number in self._shard.manifest.sources:
+        """By source, because each has branches of its own."""
+        matches = cache(self._compiled.finders[term].matches)
+        wanted = np.zeros(len(self._shard.numbers), np.uint64)
+        for place, number in enumerate(self._shard.manifest.sources):
             tips = self._standings[number].tips if number in self._standings else ()
-            wanted = sum(1 << n for n, tip in enumerate(tips) if matches(tip.name.encode()))
-            if wanted:
-                mask |= (self._shard.sources == number) & (self._shard.branches & np.uint64(wanted) != 0)
+            wanted[place] = sum(1 << n for n, tip in enumerate(tips) if matches(tip.name.encode()))
+        mask: Mask = self._shard.branches & wanted[np.searchsorted(self._shard.numbers, self._shard.sources)] != 0
         return mask
 
     def _path(self, term: Term) -> Mask | None:
-        """A path is matched like a text; one that holds newlines, line by line."""
-        lines = self._compiled.finders[term].lines(self._shard.paths, self._watch)
-        places = [start for start, _ in islice(lines, _MOST_PATHS + 1)]
-        if len(places) > _MOST_PATHS:
+        plan = self._compiled.finders[term].plan
+        if plan is None:
+            return None
+        self._paths[term] = self._shard.path_postings.mask(plan)
+        ids: Ids = np.flatnonzero(self._paths[term])
+        if len(ids) > _MOST_PATHS:
             return None
         mask = np.zeros(self._shard.documents, bool)
-        mask[self._shard.documents_at(places)] = True
+        mask[ids[list(self._matching(term, ids.tolist()))]] = True
         return mask

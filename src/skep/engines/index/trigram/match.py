@@ -1,8 +1,9 @@
 """Where a term matches: which lines of a text, and where on a line."""
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from mmap import mmap
+from typing import Any, NamedTuple, Protocol
 
 from skep.engines.index.dialect import compile_term, encode
 from skep.engines.index.trigram.parse import parse
@@ -24,9 +25,13 @@ _WORTH_FOLDED = 1_000_000
 #: what `k` and `s` also match when case is ignored: the Kelvin sign and the long s
 _ALIASES = {b"k": "\u212a".encode(), b"s": "\u017f".encode()}
 #: bytes hyperscan is given at once
-_PIECE = 1 << 16
+_PIECE = 1 << 18
 #: matches shown on one line
 _MOST_SPANS = 100
+#: matching lines of one text: beyond them it is not read. A text of several documents has fewer bytes than this.
+MOST_LINES = 1 << 20
+#: matching lines between two looks at the clock
+_LOOK = 4096
 #: bytes RE2 reads between two looks at the clock: doubled while it is quick, so that a hard pattern cannot overstay
 _FIRST_STRIDE, _LAST_STRIDE, _QUICK = 4096, 1 << 22, 0.005
 #: instructions times bytes for one call into RE2, which cannot be interrupted. Of a line that is longer than this
@@ -34,17 +39,31 @@ _FIRST_STRIDE, _LAST_STRIDE, _QUICK = 4096, 1 << 22, 0.005
 _MOST_STEPS = 100_000_000
 
 Span = tuple[int, int]
+Text = bytes | mmap
 #: raises when the search has to end
 Watch = Callable[[], None]
 
 
+class Matches(NamedTuple):
+    """The matching lines of a text in their order: where the first match on each starts and ends, and the line ends."""
+
+    starts: list[int]
+    ends: list[int]
+    lines: list[int]
+
+    def add(self, start: int, end: int, line: int) -> None:
+        self.starts.append(start)
+        self.ends.append(end)
+        self.lines.append(line)
+
+
 class Finder(Protocol):
-    """Belongs to one search, and so to one thread."""
+    """Used by one search at a time, and so by one thread."""
 
     plan: Plan | None
 
-    def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        """The matching lines, without their ends. Every line of `text` ends with a newline."""
+    def find(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
+        """Add the first matches on the lines from `start` to `end`. Every line ends with a newline."""
         ...
 
     def matches(self, line: bytes) -> bool: ...
@@ -70,20 +89,14 @@ class Literal:
         self._needle = encode(term)
         self.plan = plan(literal(term.pattern, ignore_case=False))
 
-    def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        return _lines_with(self._needle, text)
+    def find(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
+        _find_each(self._needle, text, start, end, watch, found)
 
     def matches(self, line: bytes) -> bool:
         return self._needle in line
 
     def spans(self, line: bytes) -> list[Span]:
-        spans: list[Span] = []
-        size = len(self._needle)
-        found = line.find(self._needle)
-        while found >= 0 and len(spans) < _MOST_SPANS:
-            spans.append((found, found + size))
-            found = line.find(self._needle, found + size) if size else -1
-        return spans
+        return _spans(self._needle, line)
 
 
 class Pattern:
@@ -112,14 +125,13 @@ class Pattern:
         if hyperscan is not None and not self._by_line:
             self._prefilter = prefilter(node)
 
-    def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
+    def find(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
         if self._by_line:
-            return self._each_line(text, watch)
-        if self._prefilter is not None and self._spent > _WORTH:
-            self._compile(self._prefilter)
-        if self._scanner is not None:
-            return self._scanned(text, watch)
-        return self._searched(text, watch)
+            self._each_line(text, start, end, watch, found)
+        elif self._is_scanned():
+            self._scan(text, start, end, watch, found)
+        else:
+            self._search(text, start, end, watch, found)
 
     def matches(self, line: bytes) -> bool:
         return self._regex.search(line[: self._reach]) is not None
@@ -134,6 +146,11 @@ class Pattern:
                 break
         return spans
 
+    def _is_scanned(self) -> bool:
+        if self._prefilter is not None and self._spent > _WORTH:
+            self._compile(self._prefilter)
+        return self._scanner is not None
+
     def _compile(self, expression: bytes) -> None:
         self._prefilter = None
         scanner = hyperscan.Database()
@@ -143,53 +160,61 @@ class Pattern:
             return  # beyond what hyperscan takes on: RE2 goes on alone
         self._scanner = scanner
 
-    def _scanned(self, text: bytes, watch: Watch) -> Iterator[Span]:
+    def _scan(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
         """In pieces, because hyperscan goes to the end of what it is given, wanted or not."""
         ends: list[int] = []
 
         def note(_id: int, _start: int, end: int, _flags: int, _context: object) -> None:
             ends.append(end - 1)
 
-        at = 0
-        while at < len(text):
-            stop = text.find(b"\n", min(at + _PIECE, len(text) - 1)) + 1
-            self._scanner.scan(text[at:stop], match_event_handler=note)
-            for end in ends:
-                start = text.rfind(b"\n", 0, at + end) + 1
-                if self._regex.search(text, start, min(at + end, start + self._reach)):
-                    yield start, at + end
-            ends.clear()
-            watch()
-            at = stop
+        with memoryview(text) as view:
+            at = start
+            while at < end and len(found.lines) < MOST_LINES:
+                stop = text.find(b"\n", min(at + _PIECE, end - 1)) + 1
+                with view[at:stop] as piece:
+                    self._scanner.scan(piece, match_event_handler=note)
+                self._settle(text, at, ends, found)
+                ends.clear()
+                watch()
+                at = stop
 
-    def _searched(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        at, stride = 0, min(_FIRST_STRIDE, self._reach)
-        while at < len(text):
-            stop = text.find(b"\n", min(at + stride, len(text) - 1)) + 1
+    def _settle(self, text: Text, at: int, ends: list[int], found: Matches) -> None:
+        """Of the lines that end there, counted from `at`, keep those that match."""
+        search, reach = self._regex.search, self._reach
+        for end in ends:
+            start = text.rfind(b"\n", 0, at + end) + 1
+            match = search(text, start, min(at + end, start + reach))
+            if match is not None:
+                found.add(match.start(), match.end(), at + end)
+
+    def _search(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
+        at, stride = start, min(_FIRST_STRIDE, self._reach)
+        while at < end and len(found.lines) < MOST_LINES:
+            stop = text.find(b"\n", min(at + stride, end - 1)) + 1
             last = max(at, text.rfind(b"\n", at, stop - 1) + 1)
             before = time.monotonic()
-            found = self._regex.search(text, at, min(stop, last + self._reach))
+            match = self._regex.search(text, at, min(stop, last + self._reach))
             took = time.monotonic() - before
             self._spent += took
             if took < _QUICK:
                 stride = min(stride * 2, _LAST_STRIDE, self._reach)
             watch()
-            place = stop if found is None else found.start()
+            place = stop if match is None else match.start()
             if place >= stop:
                 at = stop
                 continue
-            end = text.find(b"\n", place)
-            yield text.rfind(b"\n", 0, place) + 1, end
-            at = end + 1
+            line = text.find(b"\n", place)
+            found.add(place, match.end(), line)
+            at = line + 1
 
-    def _each_line(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        start = 0
-        while start < len(text):
-            end = text.find(b"\n", start)
-            if self.matches(text[start:end]):
-                yield start, end
+    def _each_line(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
+        while start < end and len(found.lines) < MOST_LINES:
+            line = text.find(b"\n", start)
+            match = self._regex.search(text[start : min(line, start + self._reach)])
+            if match is not None:
+                found.add(start + match.start(), start + match.end(), line)
             watch()
-            start = end + 1
+            start = line + 1
 
 
 class Folded(Pattern):
@@ -201,17 +226,57 @@ class Folded(Pattern):
         self._read = 0
         self._aliases = [alias for letter, alias in _ALIASES.items() if letter in self._needle]
 
-    def lines(self, text: bytes, watch: Watch) -> Iterator[Span]:
-        aliased = not text.isascii() and any(alias in text for alias in self._aliases)
-        if aliased or self._read > _WORTH_FOLDED:
-            return super().lines(text, watch)
-        self._read += len(text)
-        return _lines_with(self._needle, text.lower())
+    def find(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
+        if self._scanner is not None or self._read > _WORTH_FOLDED:
+            self._spent = 1.0
+            super().find(text, start, end, watch, found)
+            return
+        self._read += end - start
+        folded = text[start:end].lower()
+        if any(alias in folded for alias in self._aliases):
+            super().find(text, start, end, watch, found)
+            return
+        inside = Matches([], [], [])
+        _find_each(self._needle, folded, 0, len(folded), watch, inside)
+        for place, line in zip(inside.starts, inside.lines, strict=True):
+            found.add(start + place, start + place + len(self._needle), start + line)
+
+    def _settle(self, text: Text, at: int, ends: list[int], found: Matches) -> None:
+        for end in ends:
+            start = text.rfind(b"\n", 0, at + end) + 1
+            line = text[start : at + end]
+            if self._aliases and not line.isascii():
+                super()._settle(text, at, [end], found)
+                continue
+            place = line.lower().find(self._needle)
+            if place >= 0:
+                found.add(start + place, start + place + len(self._needle), at + end)
+
+    def spans(self, line: bytes) -> list[Span]:
+        return super().spans(line) if self._aliases and not line.isascii() else _spans(self._needle, line.lower())
 
 
-def _lines_with(needle: bytes, text: bytes) -> Iterator[Span]:
-    found = text.find(needle)
-    while 0 <= found < len(text):
-        end = text.find(b"\n", found)
-        yield text.rfind(b"\n", 0, found) + 1, end
-        found = text.find(needle, end + 1)
+def _spans(needle: bytes, line: bytes) -> list[Span]:
+    spans: list[Span] = []
+    size = len(needle)
+    found = line.find(needle)
+    while found >= 0 and len(spans) < _MOST_SPANS:
+        spans.append((found, found + size))
+        found = line.find(needle, found + size) if size else -1
+    return spans
+
+
+def _find_each(needle: bytes, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
+    starts, _, lines = found
+    done = len(lines)
+    find = text.find
+    place = find(needle, start, end)
+    while 0 <= place < end and len(lines) < MOST_LINES:
+        line = find(b"\n", place)
+        starts.append(place)
+        lines.append(line)
+        if not len(lines) % _LOOK:
+            watch()
+        place = find(needle, line + 1, end)
+    size = len(needle)
+    found.ends.extend([place + size for place in starts[done:]])

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from skep.engines.index.trigram.build import TrigramBuilder
-from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, Mask, Shard
+from skep.engines.index.trigram.postings import Mask
+from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, Shard
 from skep.engines.index.trigram.snapshot import Part, unpack
 from skep.model.search import Document, ShardInfo
 

@@ -13,7 +13,7 @@ from skep.engines.index.trigram.syntax import Alt, Cat, Chars, Edge, Node, Repea
 #: alternatives one run of characters may have before it is cut in two
 _MOST = 24
 #: characters a class may have to be taken as so many alternatives
-_MOST_CHARS = 12
+_MOST_CHARS = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -21,6 +21,14 @@ class Grams:
     """Every one of these keys."""
 
     keys: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pair:
+    """Two bytes: some key that begins with them. Each text ends with a newline, so a third byte follows always."""
+
+    #: the lowest such key
+    first: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -35,7 +43,7 @@ class Some:
     parts: tuple["Plan", ...]
 
 
-Plan = Grams | All | Some
+Plan = Grams | Pair | All | Some
 _Texts = frozenset[bytes]
 _NOTHING: _Texts = frozenset((b"",))
 
@@ -128,10 +136,14 @@ def _need_cat(parts: tuple[Node, ...]) -> Plan | None:
 
 
 def _need_text(texts: _Texts) -> Plan | None:
-    if any(len(text) < 3 for text in texts):
+    if any(len(text) < 2 for text in texts):
         return None
-    grams = tuple(Grams(literal_keys(text)) for text in sorted(texts))
-    return grams[0] if len(grams) == 1 else Some(grams)
+    needs = tuple(_need_one(text) for text in sorted(texts))
+    return needs[0] if len(needs) == 1 else Some(needs)
+
+
+def _need_one(text: bytes) -> Plan:
+    return Pair(text[0] << 12 | text[1] << 6) if len(text) == 2 else Grams(literal_keys(text))
 
 
 def _known(needs: list[Any]) -> list[Any]:

@@ -1,56 +1,188 @@
-"""Answers a query on a snapshot, shard by shard, document by document. Runs in a thread."""
+"""Answers a query on a snapshot. Runs in a thread."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from skep.engines.index.base import Standing, Visible
-from skep.engines.index.trigram.compiled import Compiled
+from skep.engines.index.base import Visible
+from skep.engines.index.trigram.compiled import Compiled, Shelf
+from skep.engines.index.trigram.light import Light, Sieve
 from skep.engines.index.trigram.masks import Masks
 from skep.engines.index.trigram.match import Watch
-from skep.engines.index.trigram.reading import Reading
-from skep.engines.index.trigram.shard import Mask
+from skep.engines.index.trigram.postings import Ids, Mask
+from skep.engines.index.trigram.reading import Reading, readings
+from skep.engines.index.trigram.shard import Shard
+from skep.engines.index.trigram.show import Show
 from skep.engines.index.trigram.snapshot import Part, Snapshot
+from skep.errors import Damaged
 from skep.model.search import Counted, FileHit, Limits, Query
+
+#: lines of one file that count as looked at: one file of a thousand hits must not be all that is ranked
+_LOOK_PER_FILE = 20
+#: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer
+_LOOK_BYTES = 1_000_000
+#: bytes that are read at once: few at first, because a common word is found soon
+_FIRST_READ, _MOST_READ = 1 << 16, 1 << 20
+#: what comes of reading a shard that is not what it was when it was opened
+_UNREADABLE = (Damaged, OSError, IndexError, ValueError)
+#: in this order: files whose name promises something, all others, then tests, copies and generated ones
+_TURNS = range(3)
+
+
+class OutOfTime(Exception):
+    """The deadline has passed, or nobody waits any more."""
+
+
+class _Field:
+    """A shard with the documents that may match, and in which turn each is read."""
+
+    def __init__(self, compiled: Compiled, part: Part, allowed: Mask, snapshot: Snapshot, watch: Watch) -> None:
+        watch()
+        shard = self.shard = part.shard
+        shard.look()
+        self.masks = Masks(compiled, shard, snapshot.standings, watch)
+        mask = self.masks.candidates(compiled.query)
+        ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
+        self.ids: Ids = ids[allowed[shard.sources[ids]]]
+        self.sieve = Sieve(compiled, self.masks, shard)
+        self._books = snapshot.books
+        self._compiled, self._watch = compiled, watch
+
+    def read(self, documents: Ids) -> Reading:
+        self._watch()
+        return Reading(self._compiled, self.masks, self.shard, self._books, documents, self._watch)
+
+    def turn(self, turn: int) -> Ids:
+        likely = self.sieve.likely
+        turns = 1 + (self.shard.marks[self.ids] > 0) - (0 if likely is None else likely[self.ids])
+        ids: Ids = self.ids[turns == turn]
+        return ids
 
 
 class Search:
-    def __init__(self, query: Query, limits: Limits, watch: Watch) -> None:
-        self._compiled = Compiled(query)
+    def __init__(self, query: Query, limits: Limits, watch: Watch, shelf: Shelf) -> None:
+        self._compiled = Compiled(query, shelf)
         self._limits = limits
         self._watch = watch
-        self._left = limits.lines
-        #: a limit ended it before every candidate was read
-        self.partial = False
-        self._files = self._lines = 0
+        self._sizes = _doubling()
+        self._files = self._lines = self._looked = self._bytes = 0
+        self._is_whole = True
+        self._is_cut = False
+        #: shards that could not be read, and why
+        self.damaged: dict[str, str] = {}
+
+    @property
+    def partial(self) -> bool:
+        """Not everything that matches was shown."""
+        return self._is_cut or not self._is_whole
 
     @property
     def counted(self) -> Counted:
-        return Counted(self._files, self._lines, not self.partial)
+        return Counted(self._files, self._lines, self._is_whole)
 
     def run(self, snapshot: Snapshot, visible: Visible) -> Iterator[FileHit]:
-        """Hits by shard, then in the order of the documents. Whatever `watch` raises ends it."""
-        allowed = snapshot.allowed(visible)
-        for part in snapshot.parts:
-            if allowed[part.shard.manifest.sources].any():
-                yield from self._run_part(part, allowed, snapshot.standings)
+        try:
+            lights = self._lights(snapshot, visible)
+            if self._limits.rank:
+                lights = iter(sorted(lights, key=lambda light: light.order))
+            yield from self._shown(lights)
+        finally:
+            self._compiled.done()
 
-    def _run_part(self, part: Part, allowed: Mask, standings: Mapping[int, Standing]) -> Iterator[FileHit]:
-        self._watch()
-        shard = part.shard
-        masks = Masks(self._compiled, shard, standings, self._watch)
-        mask = masks.candidates(self._compiled.query)
-        ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
-        for document in ids[allowed[shard.sources[ids]]].tolist():
-            if self._left <= 0 or 0 < self._limits.files <= self._files:
-                self.partial = True
+    def _shown(self, lights: Iterator[Light]) -> Iterator[FileHit]:
+        show = Show(self._compiled, self._limits)
+        left, files = self._limits.lines, self._limits.files or self._limits.lines
+        for light in lights:
+            if left <= 0 or files <= 0:
+                self._is_cut = True
+                continue
+            try:
+                hit = show.hit(light, left)
+            except _UNREADABLE as error:
+                self._set_aside(light.shard, error)
+                continue
+            left -= max(1, len(hit.lines))
+            files -= 1
+            self._is_cut |= hit.more
+            yield hit
+
+    def _lights(self, snapshot: Snapshot, visible: Visible) -> Iterator[Light]:
+        """What is found until time is over. A shard that cannot be read does not keep the others from answering."""
+        try:
+            for field, ids in self._fields(snapshot, visible):
+                try:
+                    yield from self._read(field, ids)
+                except _UNREADABLE as error:
+                    self._set_aside(field.shard, error)
+        except OutOfTime:
+            self._is_whole = False
+
+    def _set_aside(self, shard: Shard, error: Exception) -> None:
+        """Only when it is damaged indeed: an error of ours must not cost anybody a shard."""
+        try:
+            shard.verify()
+        except (Damaged, OSError) as found:
+            self.damaged[shard.id] = str(found)
+            self._is_whole = False
+        else:
+            raise error
+
+    def _fields(self, snapshot: Snapshot, visible: Visible) -> Iterator[tuple[_Field, Ids]]:
+        """What is to be read, in its order: in turns when the best are wanted, else shard by shard."""
+        allowed = snapshot.allowed(visible)
+        parts = (part for part in snapshot.parts if allowed[part.shard.numbers].any())
+        fields = (field for part in parts if (field := self._field(part, allowed, snapshot)) is not None)
+        if not self._limits.rank:
+            for field in fields:
+                yield field, field.ids
+            return
+        kept = list(fields)
+        for turn in _TURNS:
+            for field in kept:
+                yield field, field.turn(turn)
+
+    def _field(self, part: Part, allowed: Mask, snapshot: Snapshot) -> _Field | None:
+        """None: nothing can match there."""
+        try:
+            field = _Field(self._compiled, part, allowed, snapshot, self._watch)
+        except _UNREADABLE as error:
+            self._set_aside(part.shard, error)
+            return None
+        return field if len(field.ids) else None
+
+    def _read(self, field: _Field, ids: Ids) -> Iterator[Light]:
+        for documents, size in readings(field.shard, ids, self._sizes):
+            is_enough = self._is_enough()
+            if is_enough and self._lines >= self._limits.count:
+                self._is_whole = False
                 return
-            self._watch()
-            most = min(self._left, self._limits.lines_per_file)
-            hit = Reading(self._compiled, masks, shard, document, most, self._watch).hit()
-            if hit is not None:
-                self._files += 1
-                self._lines += len(hit.lines)
-                self._left -= max(1, len(hit.lines))
-                self.partial |= hit.more
-                yield hit
+            reading = field.read(documents)
+            self._bytes += size
+            true = sorted(reading.true(self._compiled.query))
+            self._files += len(true)
+            self._is_whole &= not reading.is_cut
+            if is_enough:
+                self._is_cut |= bool(true)
+                self._lines += sum(map(reading.lines, true)) if self._compiled.shown else 0
+                continue
+            for light in field.sieve.lights(reading, true):
+                self._lines += len(light.points)
+                self._looked += max(1, min(len(light.points), self._most_per_file))
+                yield light
+
+    @property
+    def _most_per_file(self) -> int:
+        return _LOOK_PER_FILE if self._limits.rank else self._limits.lines_per_file
+
+    def _is_enough(self) -> bool:
+        """Has as much been found as is looked at?"""
+        if self._looked < self._limits.lines:
+            return False
+        return not self._limits.rank or self._looked >= self._limits.look or self._bytes >= _LOOK_BYTES
+
+
+def _doubling() -> Iterator[int]:
+    size = _FIRST_READ
+    while True:
+        yield size
+        size = min(2 * size, _MOST_READ)

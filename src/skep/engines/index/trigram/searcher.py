@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,7 +15,12 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.books import BookInfo, keys_of
+from skep.engines.index.library import Library
+from skep.engines.index.library import merge as merge_books
+from skep.engines.index.library import pick as pick_books
 from skep.engines.index.trigram import folders
+from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.merge import merge, pick
 from skep.engines.index.trigram.shard import Shard
@@ -37,10 +43,13 @@ class TrigramSearcher:
         self._also_close = also_close
         self._tables = Tables(db)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._library = Library(folder / "books")
         self._snapshot = Snapshot()
         #: held while the shard list changes; searches never take it
         self._changing = asyncio.Lock()
         self._merging = asyncio.Lock()
+        self._shelf = Shelf()
+        self._losing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
@@ -53,8 +62,10 @@ class TrigramSearcher:
             except Damaged as error:
                 await self._set_aside(row["id"], error.message)
         named = {part.shard.id for part in parts} | {row["id"] for row in await self._tables.shards("damaged")}
-        await asyncio.to_thread(folders.remove_unnamed, self._folder, named)
-        self._snapshot = Snapshot(tuple(parts), await self._tables.standings())
+        await asyncio.to_thread(folders.remove_unnamed, self._folder, named | {self._library.folder.name})
+        await asyncio.to_thread(self._library.sweep)
+        books = await asyncio.to_thread(self._library.open)
+        self._snapshot = Snapshot(tuple(parts), await self._tables.standings(), books)
 
     async def adopt(self, delta: Delta, fence: Fence) -> bool:
         async with self._changing:
@@ -97,7 +108,7 @@ class TrigramSearcher:
         changed = {part.shard.id: part for part in swap.changed}
         kept = [changed.get(part.shard.id, part) for part in self._snapshot.parts if part.shard.id not in swap.removed]
         parts = sorted([*kept, *swap.added], key=lambda part: part.shard.id)
-        self._snapshot = Snapshot(tuple(parts), standings)
+        self._snapshot = replace(self._snapshot, parts=tuple(parts), standings=standings)
         await asyncio.to_thread(folders.remove, self._folder, swap.removed)
 
     async def drop(self, source: str, number: int) -> None:
@@ -106,8 +117,38 @@ class TrigramSearcher:
             await self._tables.drop(source, swap)
             await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
 
+    async def annotate(self, info: BookInfo) -> bool:
+        async with self._changing:
+            try:
+                await asyncio.to_thread(self._library.take_in, info)
+            except (Damaged, OSError) as error:
+                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
+                return False
+            await self._show_books()
+            return True
+
+    async def _show_books(self) -> None:
+        self._snapshot = replace(self._snapshot, books=await asyncio.to_thread(self._library.open))
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return bool(self._snapshot.books.has(np.array(blobs, np.bytes_)).all())
+
     def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        return TrigramHits(self._executor, self._snapshot, query, visible, limits)
+        return TrigramHits(self._executor, self._snapshot, self._notice, query, visible, limits, self._shelf)
+
+    def _notice(self, damaged: dict[str, str]) -> None:
+        """A search could not read some shards: set them aside."""
+        for id, reason in damaged.items():
+            task = asyncio.create_task(self._lose(id, reason))
+            self._losing.add(task)
+            task.add_done_callback(self._losing.discard)
+
+    async def _lose(self, id: str, reason: str) -> None:
+        async with self._changing:
+            if any(part.shard.id == id for part in self._snapshot.parts):
+                await self._set_aside(id, reason)
+                kept = tuple(part for part in self._snapshot.parts if part.shard.id != id)
+                self._snapshot = replace(self._snapshot, parts=kept, standings=await self._tables.standings())
 
     def standing(self, number: int) -> Standing | None:
         return self._snapshot.standings.get(number)
@@ -127,10 +168,7 @@ class TrigramSearcher:
             try:
                 await asyncio.to_thread(part.shard.verify)
             except (Damaged, OSError) as error:
-                async with self._changing:
-                    await self._set_aside(part.shard.id, str(error))
-                    kept = tuple(p for p in self._snapshot.parts if p.shard.id != part.shard.id)
-                    self._snapshot = Snapshot(kept, await self._tables.standings())
+                await self._lose(part.shard.id, str(error))
         return [Damage(row["id"], row["reason"]) for row in await self._tables.shards("damaged")]
 
     async def digest(self, number: int) -> str:
@@ -145,7 +183,7 @@ class TrigramSearcher:
         async with self._merging:
             chosen = pick(self._snapshot.parts)
             if not chosen:
-                return False
+                return await self._merge_books()
             aside = self._folder / "merging"
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
             paths = [str(self._folder / part.shard.id) for part in chosen]
@@ -172,7 +210,23 @@ class TrigramSearcher:
         await self._show(swap, self._snapshot.standings)
         return True
 
+    async def _merge_books(self) -> bool:
+        snapshot = self._snapshot
+        chosen = pick_books(snapshot.books.books)
+        if not chosen:
+            return False
+
+        def work() -> None:
+            live = [keys_of(part.shard.blobs[~part.dead]) for part in snapshot.parts]
+            merge_books(self._library, chosen, np.unique(np.concatenate(live)) if live else np.zeros(0, np.uint64))
+
+        await asyncio.to_thread(work)
+        async with self._changing:
+            await self._show_books()
+        return True
+
     async def close(self) -> None:
+        await asyncio.gather(*self._losing, return_exceptions=True)
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
         self._snapshot = Snapshot()
         if self._also_close is not None:

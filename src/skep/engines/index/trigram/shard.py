@@ -11,6 +11,7 @@
     path_at    where a document's path starts in paths        blobs      ids of the git blobs, padded with NUL
     paths      each with a newline after it                   languages  which of the manifest's languages it is in
     marks      test, vendored, generated: bits                branches   bit n: the n-th tip of its source has it
+    path_keys, path_counts, path_starts, path_postings: the same for the trigrams of the paths
 
 A key's postings are bits when that is smaller; which it is follows from its count.
 """
@@ -27,16 +28,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from skep.engines.index.trigram.postings import Postings
 from skep.errors import Damaged
 from skep.model.search import Document
 
-FORMAT = 2
+FORMAT = 3
 MOST_DOCUMENTS = 1 << 14
 MOST_BYTES = 128_000_000
+_POSTINGS = ("keys", "counts", "starts", "postings")
 _ID = re.compile(r"shd_[0-9A-Z]{26}")
-
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -64,11 +64,6 @@ def is_shard_id(name: str) -> bool:
     return _ID.fullmatch(name) is not None
 
 
-def bitmap_size(documents: int) -> int:
-    """Bytes of one bit per document, even, so that lists and bitmaps share an array of 2-byte units."""
-    return (documents + 15) // 16 * 2
-
-
 def path_hash(source: int, path: bytes) -> int:
     digest = hashlib.blake2b(path, digest_size=8, salt=source.to_bytes(8, "little")).digest()
     return int.from_bytes(digest, "little")
@@ -93,55 +88,66 @@ class Shard:
     """An open shard. Its files stay open, even when removed from disk, until nobody refers to it."""
 
     def __init__(self, folder: Path) -> None:
-        self._content = -1
+        self._file = -1
         try:
             self.manifest = _unseal(folder)
             self._index = _map(folder / "index", self.manifest.index_size)
-            self._content = os.open(folder / "content", os.O_RDONLY | os.O_CLOEXEC)
-            if os.fstat(self._content).st_size != self.manifest.content_size:
-                raise Damaged(f"the content of shard {folder.name} has another size than its manifest says")
+            #: the texts of all documents
+            self.content = _map(folder / "content", self.manifest.content_size)
+            self._file = os.open(folder / "content", os.O_RDONLY | os.O_CLOEXEC)
             self._open_sections()
         except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
             raise Damaged(f"shard {folder.name} cannot be opened: {error}") from error
         self.id = self.manifest.id
         self.documents = self.manifest.documents
         self.bytes = self.manifest.content_size
+        #: the distinct source numbers, ascending
+        self.numbers = np.array(self.manifest.sources, np.uint32)
 
     def __del__(self) -> None:
-        if self._content >= 0:
-            os.close(self._content)
+        if self._file >= 0:
+            os.close(self._file)
 
     def _open_sections(self) -> None:
-        self.keys = self._section("keys")
-        self.counts = self._section("counts")
-        self.starts = self._section("starts")
-        self.postings = self._section("postings")
-        self.offsets = self._section("offsets")
+        self.content_postings = self._postings("")
+        self.path_postings = self._postings("path_")
+        self.offsets = self._section("offsets").view(np.int64)
         self.sources = self._section("sources")
         self._hashes = self._section("hashes")
         self._order = self._section("order")
         self._path_at = self._section("path_at")
-        self._blobs = self._section("blobs")
+        self.blobs = self._section("blobs")
         self.languages = self._section("languages")
         self.marks = self._section("marks")
         self.branches = self._section("branches")
         paths = self.manifest.sections["paths"]
-        #: the paths, each with a newline after it: a text in which path terms are searched
-        self.paths = self._index[paths.start : paths.start + paths.count]
+        self._paths_start = paths.start
+        _rises_to(self.offsets, self.manifest.content_size)
+        _rises_to(self._path_at, paths.count)
+
+    def _postings(self, of: str) -> Postings:
+        keys, counts, starts, documents = (self._section(of + name) for name in _POSTINGS)
+        return Postings(keys, counts, starts, documents, self.manifest.documents)
 
     def _section(self, name: str) -> NDArray[Any]:
         section = self.manifest.sections[name]
         return np.frombuffer(self._index, section.dtype, section.count, section.start)
 
     def text(self, document: int) -> bytes:
-        start = int(self.offsets[document])
-        return os.pread(self._content, int(self.offsets[document + 1]) - start, start)
+        return self.content[int(self.offsets[document]) : int(self.offsets[document + 1])]
+
+    def look(self) -> None:
+        """Damaged when a file has become shorter: touching what is mapped but not there ends the process."""
+        sizes = _size(self._index), _size(self.content)
+        if sizes != (self.manifest.index_size, self.manifest.content_size):
+            raise Damaged(f"the files of shard {self.id} have another size than its manifest says")
 
     def path(self, document: int) -> bytes:
-        return self.paths[int(self._path_at[document]) : int(self._path_at[document + 1]) - 1]
+        start, end = int(self._path_at[document]), int(self._path_at[document + 1]) - 1
+        return self._index[self._paths_start + start : self._paths_start + end]
 
     def blob(self, document: int) -> str:
-        return bytes(self._blobs[document]).decode()
+        return bytes(self.blobs[document]).decode()
 
     def language(self, document: int) -> str:
         return self.manifest.languages[int(self.languages[document])]
@@ -156,10 +162,6 @@ class Shard:
             int(self.branches[document]),
         )
 
-    def documents_at(self, places: list[int]) -> Ids:
-        """The documents whose paths hold these places of `paths`."""
-        return np.searchsorted(self._path_at, np.array(places, np.uint32), side="right") - 1
-
     def hashed(self, hashes: NDArray[np.uint64]) -> list[int]:
         """The documents whose (source, path) has one of these hashes."""
         return list(map(int, self._order[np.isin(self._hashes, hashes)]))
@@ -171,18 +173,29 @@ class Shard:
 
     def verify(self) -> None:
         """Read everything and compare checksums; raises Damaged."""
+        self.look()
         if zlib.crc32(self._index) != self.manifest.index_crc:
             raise Damaged(f"the index of shard {self.id} fails its checksum")
         crc = at = 0
-        while chunk := os.pread(self._content, 1 << 20, at):
+        while chunk := os.pread(self._file, 1 << 20, at):
             crc = zlib.crc32(chunk, crc)
             at += len(chunk)
         if crc != self.manifest.content_crc:
             raise Damaged(f"the content of shard {self.id} fails its checksum")
 
 
-def _map(path: Path, size: int) -> mmap.mmap:
+def _rises_to(places: NDArray[Any], end: int) -> None:
+    if places[0] != 0 or places[-1] != end or (places[1:] < places[:-1]).any():
+        raise ValueError("places are out of order")
+
+
+def _size(mapped: mmap.mmap | bytes) -> int:
+    """Of the file, now."""
+    return mapped.size() if isinstance(mapped, mmap.mmap) else len(mapped)
+
+
+def _map(path: Path, size: int) -> mmap.mmap | bytes:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size != size:
             raise Damaged(f"{path.name} of shard {path.parent.name} has another size than its manifest says")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return b"" if not size else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -8,7 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from skep.engines.index.base import Size, Standing, Visible
-from skep.engines.index.trigram.shard import Mask, Shard
+from skep.engines.index.books import Books
+from skep.engines.index.trigram.postings import Mask
+from skep.engines.index.trigram.shard import Shard
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,6 +35,8 @@ class Snapshot:
     parts: tuple[Part, ...] = ()
     #: by source number
     standings: dict[int, Standing] = field(default_factory=dict)
+    #: what is defined in their files
+    books: Books = field(default_factory=Books)
 
     def allowed(self, visible: Visible) -> Mask:
         """By source number: seen by the caller, and known to be whole. Long enough for every shard."""

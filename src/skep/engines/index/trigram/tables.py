@@ -51,14 +51,14 @@ class Tables:
 
     async def is_stale(self, delta: Delta, fence: Fence) -> bool:
         rows = await self._db.read("SELECT * FROM indexed WHERE source = :source", source=delta.source)
-        return _is_stale(rows, delta, fence)
+        return is_stale(rows, delta, fence)
 
     async def adopt(self, delta: Delta, fence: Fence, swap: Swap) -> bool:
         """False, and nothing changed, when another adoption came first."""
 
         async def work(tx: Tx) -> bool:
             rows = await tx.rows("SELECT * FROM indexed WHERE source = :source FOR UPDATE", source=delta.source)
-            if _is_stale(rows, delta, fence):
+            if is_stale(rows, delta, fence):
                 return False
             await _swap(tx, swap)
             await tx.rows(
@@ -109,18 +109,18 @@ class Tables:
         await self._db.write(work)
 
 
-def _is_stale(rows: list[Row], delta: Delta, fence: Fence) -> bool:
+def is_stale(rows: list[Row], delta: Delta, fence: Fence) -> bool:
     """May the delta no longer be adopted? It comes from an older holder, or builds on tips that are not indexed."""
     if any(fence.epoch < row["epoch"] for row in rows):
         return True
-    return delta.base is not None and not any(_tips(row) == delta.base for row in rows)
+    return delta.base is not None and not any(tips(row) == delta.base for row in rows)
 
 
 def _standing(row: Row) -> Standing:
-    return Standing(row["source"], row["number"], _tips(row), row["fetched_at"], row["rules"])
+    return Standing(row["source"], row["number"], tips(row), row["fetched_at"], row["rules"])
 
 
-def _tips(row: Row) -> tuple[Tip, ...]:
+def tips(row: Row) -> tuple[Tip, ...]:
     return msgspec.json.decode(row["tips"], type=tuple[Tip, ...])
 
 

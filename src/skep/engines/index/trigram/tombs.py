@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from skep.engines.index.trigram.shard import Mask, Shard, path_hash
+from skep.engines.index.trigram.postings import Mask
+from skep.engines.index.trigram.shard import Shard, path_hash
 from skep.engines.index.trigram.snapshot import Part
 
 

@@ -1,0 +1,98 @@
+"""Requests to the server. They wait in threads, as searches do; one client with its connections serves them all."""
+
+import time
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.engines.index.opensearch.address import Address
+from skep.errors import Busy, Damaged, NoSpace, SkepError, Unavailable
+
+_CONNECT_SECONDS, _SECONDS = 5.0, 60.0
+#: deleting by query takes as long as it takes
+_LONG_SECONDS = 3600.0
+
+
+class Slow(Unavailable):
+    """No answer in the time there was."""
+
+
+class Node:
+    def __init__(self, address: Address) -> None:
+        self.prefix = address.prefix
+        self._name = address.url.partition("//")[2]
+        self._http = httpx.Client(
+            base_url=address.url,
+            auth=(address.user, address.password) if address.user else None,
+            timeout=httpx.Timeout(_SECONDS, connect=_CONNECT_SECONDS),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(self, method: str, path: str, body: object = None, *, until: float | None = None, **query: str) -> Any:
+        """`until`: by time.monotonic(), when the answer is of no use any more."""
+        content = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
+        seconds = _SECONDS if until is None else max(0.001, until - time.monotonic())
+        try:
+            answer = self._http.request(
+                method,
+                f"/{path}",
+                content=content,
+                params=query,
+                headers={"Content-Type": kind},
+                timeout=httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS)),
+            )
+        except httpx.TimeoutException:
+            raise Slow(f"the index at {self._name} does not answer in time", hint="it is tried again") from None
+        except (httpx.TransportError, RuntimeError) as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(
+                f"the index at {self._name} cannot be reached: {reason}", hint="is OpenSearch running there?"
+            ) from None
+        if answer.status_code >= 400:
+            raise self._error(answer)
+        return msgspec.json.decode(answer.content) if answer.content else None
+
+    def _error(self, answer: httpx.Response) -> SkepError:
+        try:
+            said = msgspec.json.decode(answer.content)["error"]
+            kind, reason = said["type"], str(said["reason"])[:500]
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            kind, reason = "", answer.text[:200]
+        if "flood-stage" in reason or "No space left" in reason:
+            return NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
+        if answer.status_code in (401, 403):
+            return Unavailable(
+                f"the index at {self._name} refuses us: {reason}", hint="look at the user and password in `index`"
+            )
+        if answer.status_code == 429:
+            return Busy(f"the index at {self._name} is busy: {reason}")
+        if kind in ("index_not_found_exception", "resource_not_found_exception"):
+            return Damaged(f"the index at {self._name} is gone: {reason}", hint="skep makes it anew when it starts")
+        return Unavailable(f"the index at {self._name} answers {answer.status_code}: {kind} {reason}")
+
+    def bulk(self, index: str, lines: bytes) -> None:
+        """All of them or an error. An alias that is gone must not come back as an index."""
+        answer = self.call("POST", f"{index}/_bulk", lines, require_alias=str(index == self.prefix).lower())
+        if answer["errors"]:
+            failed = next(item["index"]["error"] for item in answer["items"] if "error" in item["index"])
+            if "flood-stage" in str(failed.get("reason")):
+                raise NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
+            raise Unavailable(f"the index at {self._name} refuses a document: {str(failed)[:500]}")
+
+    def delete(self, index: str, query: dict[str, Any]) -> None:
+        """Whatever matches; seen by later searches."""
+        self.call("POST", f"{index}/_refresh")
+        until = time.monotonic() + _LONG_SECONDS
+        self.call(
+            "POST", f"{index}/_delete_by_query", {"query": query}, until=until, conflicts="proceed", refresh="true"
+        )
+
+    def behind(self) -> dict[str, str]:
+        """The index that our alias names, and the unique id the server gave it; none when there is no alias yet."""
+        named = [one["index"] for one in self.call("GET", f"_cat/aliases/{self.prefix}", format="json")]
+        return {name: self.call("GET", f"{name}/_settings")[name]["settings"]["index"]["uuid"] for name in named}

@@ -1,0 +1,242 @@
+"""The Searcher on a server: writes the deltas that workers built as documents, and asks for candidates.
+
+The database says what counts (see tables.py), so that a delta is adopted at once and whole, whatever the server does
+meanwhile. One process writes an index, as with shards in a folder.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from weakref import WeakSet
+
+from skep.engines.db.base import Database
+from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.opensearch.address import Address
+from skep.engines.index.opensearch.documents import PLACE_BITS, batches
+from skep.engines.index.opensearch.hits import OpenSearchHits
+from skep.engines.index.opensearch.indexes import Indexes
+from skep.engines.index.opensearch.narrow import Filter
+from skep.engines.index.opensearch.node import Node
+from skep.engines.index.opensearch.tables import ALL, Gone, Tables
+from skep.engines.index.opensearch.view import Reader, State
+from skep.engines.index.trigram.compiled import Shelf
+from skep.engines.index.trigram.folders import open_shard
+from skep.engines.index.trigram.shard import Shard
+from skep.errors import Damaged, SkepError
+from skep.model.search import Damage, Delta, Document, Fence, Limits, Query, ShardInfo
+
+log = logging.getLogger(__name__)
+
+_THREADS = 8
+#: paths named in one request to delete
+_MOST_PATHS = 10_000
+
+
+class OpenSearchSearcher:
+    def __init__(self, address: Address, db: Database) -> None:
+        self._node = Node(address)
+        self._indexes = Indexes(self._node, address)
+        self._tables = Tables(db, address.prefix)
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._shelf = Shelf()
+        self._state = State()
+        #: states that running searches look at: what they see is not deleted yet
+        self._looked_at: WeakSet[State] = WeakSet()
+        self._changing = asyncio.Lock()
+        #: the state is what the database says
+        self._sure = False
+        #: aborted generations whose documents are deleted
+        self._deleted: set[int] = set()
+
+    async def start(self) -> None:
+        await self._tables.migrate()
+        await self._identify()
+        await self._load()
+        await self._measure()
+
+    async def _load(self) -> None:
+        """What the database says; after something went wrong nobody else knows for sure."""
+        _, generation = await self._tables.known()
+        gone = {(one.number, one.path): one.generation for one in await self._tables.gone()}
+        aborted = frozenset(await self._tables.aborted())
+        self._state = State(generation, await self._tables.standings(), gone, aborted, self._state.size)
+        self._sure = True
+
+    async def _identify(self) -> bool:
+        """Make sure that the index behind the alias is the one the database knows; else nothing in it counts."""
+        known, _ = await self._tables.known()
+        name, uuid = await asyncio.to_thread(self._indexes.current)
+        if uuid in known:
+            return True
+        if known:
+            log.error("the index is not the one that was written", extra={"index": name})
+        await self._tables.know([uuid])
+        await self._tables.lose()
+        return not known
+
+    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+        async with self._change():
+            if await self._tables.is_repeat(delta):
+                await asyncio.to_thread(_remove, delta.shards)
+                return True
+            if await self._tables.is_stale(delta, fence):
+                return False
+            try:
+                shards = await asyncio.to_thread(_open, delta)
+            except Damaged as error:
+                log.warning("a delta cannot be adopted", extra={"source": delta.source, "reason": error.message})
+                return False
+            await asyncio.to_thread(self._node.behind)  # who cannot be reached gets no generation
+            self._sure = False
+            generation = await self._tables.begin()
+            await asyncio.to_thread(self._write, generation, delta.number, shards)
+            if not await self._tables.adopt(delta, fence, generation):
+                return False
+            await self._load()
+            await asyncio.to_thread(_remove, delta.shards)
+            await self._tidy()
+            return True
+
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """One change at a time; searches go on meanwhile."""
+        async with self._changing:
+            if not self._sure:
+                await self._load()
+            yield
+
+    def _write(self, generation: int, number: int, shards: Sequence[Shard]) -> None:
+        """Durable and ready to be found on return."""
+        for lines in batches(_placed(generation, number, shards)):
+            self._node.bulk(self._node.prefix, lines)
+        self._node.call("POST", f"{self._node.prefix}/_refresh")
+
+    async def drop(self, source: str, number: int) -> None:
+        async with self._change():
+            if number in self._state.standings:
+                self._sure = False
+                await self._tables.drop(source, Gone(number, ALL, await self._tables.begin()))
+                await self._load()
+                await self._tidy()
+
+    def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
+        self._looked_at.add(self._state)
+        return OpenSearchHits(self._executor, self._node, self._state, query, visible, limits, self._shelf)
+
+    def standing(self, number: int) -> Standing | None:
+        return self._state.standings.get(number)
+
+    def indexed(self) -> list[tuple[str, int]]:
+        return [(standing.source, number) for number, standing in self._state.standings.items()]
+
+    def size(self) -> Size:
+        return self._state.size
+
+    async def lost(self) -> list[str]:
+        return await self._tables.lost()
+
+    async def digest(self, number: int) -> str:
+        return await asyncio.to_thread(self._digest, self._state, number)
+
+    def _digest(self, state: State, number: int) -> str:
+        """The sum of the documents' own digests."""
+        pages = Reader(self._node, state).lights([{"term": {"source": number}}])
+        total = sum(int(one.digest, 16) for page in pages for one in page)
+        return f"{total & (1 << 128) - 1:032x}"
+
+    async def check(self) -> list[Damage]:
+        """What the server says of itself, and whether the index is still ours."""
+        async with self._change():
+            if not await self._identify():
+                await self._load()
+        return await asyncio.to_thread(self._indexes.damage)
+
+    async def merge_once(self) -> bool:
+        """Merging is the server's affair; here the dead are deleted, and an index of an older format is copied."""
+        async with self._change():
+            await self._tidy()
+            if await asyncio.to_thread(self._indexes.is_current):
+                return False
+            await self._copy()
+            return True
+
+    async def _copy(self) -> None:
+        """Into a new index, aside; then the alias is swapped. Until then the old one answers."""
+        state = self._state
+        groups = Reader(self._node, state).groups([])
+        known, _ = await self._tables.known()
+        name, uuid = await asyncio.to_thread(self._indexes.make)
+        await asyncio.to_thread(self._indexes.fill, name, ((o.place, o.source, d) for g in groups for o, d in g))
+        await self._tables.know([*known, uuid])
+        await asyncio.to_thread(self._indexes.swap, name)
+        await self._tables.know([uuid])
+
+    async def _tidy(self) -> None:
+        """Delete on the server what no search can see any more. What fails is tried again later."""
+        try:
+            await self._delete_dead()
+            await self._measure()
+        except SkepError as error:
+            log.warning("the index could not be tidied", extra={"reason": error.message})
+
+    async def _delete_dead(self) -> None:
+        oldest = min((state.generation for state in self._looked_at), default=self._state.generation)
+        dead = [one for one in await self._tables.gone() if one.generation <= oldest]
+        aborted = self._state.aborted - self._deleted
+        for query in [*_queries(dead), *map(_of_generation, aborted)]:
+            await asyncio.to_thread(self._node.delete, self._node.prefix, query)
+        self._deleted |= aborted
+        if dead:
+            await self._tables.forget(dead)
+            await self._load()
+
+    async def _measure(self) -> None:
+        self._state = replace(self._state, size=await asyncio.to_thread(self._indexes.size))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
+        self._node.close()
+
+
+def _open(delta: Delta) -> list[Shard]:
+    shards = [open_shard(info, Path(info.folder), delta.number) for info in delta.shards]
+    for shard in shards:
+        shard.verify()
+    return shards
+
+
+def _placed(generation: int, number: int, shards: Sequence[Shard]) -> Iterator[tuple[int, int, Document]]:
+    place = generation << PLACE_BITS
+    for shard in shards:
+        for document in range(shard.documents):
+            yield place, number, shard.document(document)
+            place += 1
+
+
+def _remove(shards: Sequence[ShardInfo]) -> None:
+    """They are on the server now."""
+    for info in shards:
+        shutil.rmtree(info.folder, ignore_errors=True)
+
+
+def _of_generation(generation: int) -> Filter:
+    return {"range": {"place": {"gte": generation << PLACE_BITS, "lt": (generation + 1) << PLACE_BITS}}}
+
+
+def _queries(dead: list[Gone]) -> Iterator[Filter]:
+    """Whose documents are dead, by source and generation."""
+    grouped: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for one in dead:
+        grouped[one.number, one.generation].append(one.path)
+    for (number, generation), paths in grouped.items():
+        older = [{"term": {"source": number}}, {"range": {"place": {"lt": generation << PLACE_BITS}}}]
+        for at in range(0, len(paths), _MOST_PATHS):
+            piece = paths[at : at + _MOST_PATHS]
+            named = [] if ALL in piece else [{"terms": {"path": piece}}]
+            yield {"bool": {"filter": [*older, *named]}}

@@ -1,0 +1,230 @@
+"""What is asked of records, from text to tree.
+
+ice core             both words                            "ice core"        side by side
+ice or snow          either (also OR, AND, NOT)            -ice              records without it
+title:ice            in one field                          author:"J. Doe"   a keyword is compared whole
+glaci*               a word that begins so                 title:(ice or snow)
+date:[2001 TO 2005]  a range with its ends ({ } without)   size:[100 TO *]   open to one side
+date:2001-05         all of that month                     title:*           has a title
+"""
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from skep.engines.records.base import Field, Kind
+from skep.engines.records.values import Bounds, bounds
+from skep.errors import BadQuery
+
+MOST_CHARACTERS = 10_000
+MOST_CLAUSES = 200
+_MOST_DEPTH = 50
+#: letters before the star: fewer begin too many words
+_LEAST_PREFIX = 2
+
+_NAMED = re.compile(r"([A-Za-z_][\w.]*):(?!//|\s|$)")
+_NEGATION = re.compile(r"-(?=\S)|(?:NOT|not)\s+(?=\S)")
+_OR = re.compile(r"(?:or|OR)(?=[\s()]|$)")
+_AND = re.compile(r"(?:and|AND)(?=[\s()]|$)")
+_RANGE = re.compile(r'([\[{])\s*("[^"]*"|[^\s\]}]+)\s+TO\s+("[^"]*"|[^\s\]}]+)\s*([\]}])')
+_WORD = re.compile(r'[^\s()"]+')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+T = TypeVar("T")
+
+
+class Words(msgspec.Struct, frozen=True):
+    """The text's words side by side in any of the fields; with `prefix`, the last of them begins so."""
+
+    fields: tuple[Field, ...]
+    text: str
+    prefix: bool
+    column: int
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A keyword, whole."""
+
+    field: Field
+    text: str
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A number, date or truth value between bounds."""
+
+    field: Field
+    bounds: Bounds
+
+
+class Has(msgspec.Struct, frozen=True):
+    field: Field
+
+
+class All(msgspec.Struct, frozen=True):
+    parts: "tuple[Tree, ...]"
+
+
+class Any(msgspec.Struct, frozen=True):
+    parts: "tuple[Tree, ...]"
+
+
+class Not(msgspec.Struct, frozen=True):
+    part: "Tree"
+
+
+Tree = Words | Whole | Range | Has | All | Any | Not
+
+
+def parse(kind: Kind, text: str) -> Tree:
+    """An empty text asks for everything. BadQuery points at the column of what is wrong."""
+    if len(text) > MOST_CHARACTERS:
+        raise BadQuery(f"the query has {len(text)} characters; at most {MOST_CHARACTERS} are allowed")
+    return _Parser(kind, text).parse()
+
+
+class _Parser:
+    def __init__(self, kind: Kind, text: str) -> None:
+        self._kind = kind
+        self._text = text
+        self._at = 0
+        self._depth = 0
+        self._clauses = 0
+        #: in which fields a bare word is searched: those of the group it stands in
+        self._fields = tuple(kind.need(name, "search words in") for name in kind.words)
+
+    def parse(self) -> Tree:
+        tree = self._either()
+        if self._at < len(self._text):
+            raise self._bad("this parenthesis was never opened", 'write it in quotes to search for it: ")"')
+        return tree or All(())
+
+    def _either(self) -> Tree | None:
+        """Alternatives, up to the end of the text or of the group."""
+        parts: list[Tree] = []
+        while True:
+            part = self._both()
+            more = _OR.match(self._text, self._at)
+            if part is None and (parts or more):
+                raise self._bad("nothing to search for beside `or`", 'write "or" in quotes to search for it')
+            if part is not None:
+                parts.append(part)
+            if not more:
+                return None if not parts else parts[0] if len(parts) == 1 else Any(tuple(parts))
+            self._at = more.end()
+
+    def _both(self) -> Tree | None:
+        parts: list[Tree] = []
+        while not self._ends() and not _OR.match(self._text, self._at):
+            if parts and (more := _AND.match(self._text, self._at)):
+                self._at = more.end()
+                if self._ends():
+                    raise self._bad("nothing to search for after `and`", "write another word, or leave `and` out")
+            parts.append(self._one())
+        return None if not parts else parts[0] if len(parts) == 1 else All(tuple(parts))
+
+    def _one(self) -> Tree:
+        self._clauses += 1
+        if self._clauses > MOST_CLAUSES:
+            raise self._bad(f"the query has more than {MOST_CLAUSES} words", "ask for fewer at a time")
+        if negation := _NEGATION.match(self._text, self._at):
+            self._at = negation.end()
+            return Not(self._deeper(self._one))
+        if self._text[self._at] == "(":
+            return self._group(self._fields)
+        if (named := _NAMED.match(self._text, self._at)) and (field := self._named(named)):
+            self._at = named.end()
+            return self._valued(field)
+        return self._words(self._fields)
+
+    def _named(self, named: re.Match[str]) -> Field | None:
+        field = self._kind.field(named[1])
+        if field is None:
+            names = [field.name for field in self._kind.fields]
+            close = difflib.get_close_matches(named[1], names, n=1, cutoff=0.5)
+            quoted = f'write "{named[1][:100]}:…" in quotes to search for the text'
+            hint = f"did you mean `{close[0]}:`? Or {quoted}" if close else quoted
+            raise self._bad(f"there is no field `{named[1][:100]}:`", hint)
+        return field
+
+    def _valued(self, field: Field) -> Tree:
+        opening = self._text[self._at]
+        if opening == "(":
+            return self._group((field,))
+        if opening in "[{":
+            return self._range(field)
+        if self._text[self._at] == "*" and (self._at + 1 == len(self._text) or self._text[self._at + 1] in " )"):
+            self._at += 1
+            return Has(field)
+        return self._words((field,))
+
+    def _group(self, fields: tuple[Field, ...]) -> Tree:
+        start = self._at
+        self._at += 1
+        outside, self._fields = self._fields, fields
+        tree = self._deeper(self._either)
+        self._fields = outside
+        if self._at >= len(self._text):
+            raise self._bad("this parenthesis is never closed", 'write it in quotes to search for it: "("', start)
+        if tree is None:
+            raise self._bad("there is nothing in this group", "write a word inside, or take it away", start)
+        self._at += 1
+        return tree
+
+    def _deeper(self, work: Callable[[], T]) -> T:
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise self._bad("the query is nested too deeply", "use fewer parentheses")
+        done = work()
+        self._depth -= 1
+        return done
+
+    def _range(self, field: Field) -> Tree:
+        found = _RANGE.match(self._text, self._at)
+        if not found:
+            raise self._bad("this is no range", "write [low TO high]; * for an open end")
+        ends = [self._bounds(field, found[nth].strip('"'), found.start(nth)) for nth in (2, 3)]
+        self._at = found.end()
+        low = ends[0].low if found[1] == "[" else ends[0].after
+        return Range(field, Bounds(low, ends[1].after if found[4] == "]" else ends[1].low))
+
+    def _words(self, fields: tuple[Field, ...]) -> Tree:
+        """One value: quoted, or up to the next space."""
+        start = self._at
+        quoted = _QUOTED.match(self._text, self._at)
+        word = quoted or _WORD.match(self._text, self._at)
+        if word is None:
+            raise self._bad("this quote is never closed", 'write \\" for a quote inside quotes')
+        self._at = word.end()
+        text = re.sub(r"\\(.)", r"\1", word[1]) if quoted else word[0]
+        prefix = not quoted and text.endswith("*")
+        if prefix and len(text) <= _LEAST_PREFIX:
+            raise self._bad(f"write at least {_LEAST_PREFIX} letters before the star", "a star ends a word", start)
+        parts = tuple(self._value(field, text, prefix, start) for field in fields if field.type != "text")
+        words = tuple(field for field in fields if field.type == "text")
+        if words:
+            parts += (Words(words, text.removesuffix("*") if prefix else text, prefix, start + 1),)
+        return parts[0] if len(parts) == 1 else Any(parts)
+
+    def _value(self, field: Field, text: str, prefix: bool, start: int) -> Tree:
+        if field.type != "keyword":
+            return Range(field, self._bounds(field, text, start))
+        return Words((field,), text[:-1], True, start + 1) if prefix else Whole(field, text)
+
+    def _bounds(self, field: Field, text: str, start: int) -> Bounds:
+        try:
+            return bounds(field, text)
+        except BadQuery as error:
+            raise BadQuery(error.message, hint=error.hint, column=start + 1) from None
+
+    def _ends(self) -> bool:
+        """At the end of the text or of a group, once spaces are skipped."""
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+        return self._at >= len(self._text) or self._text[self._at] == ")"
+
+    def _bad(self, message: str, hint: str, at: int | None = None) -> BadQuery:
+        return BadQuery(message, hint=hint, column=(self._at if at is None else at) + 1)

@@ -1,0 +1,110 @@
+"""Values of fields: what a query's text means for a field of a type, and what a record may hold."""
+
+import math
+import re
+from calendar import monthrange
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from skep.engines.records.base import Field, Record, Value
+from skep.errors import BadInput, BadQuery
+
+_DATE = re.compile(r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?Z?)?)?)?")
+_INT_RANGE = range(-(1 << 63), 1 << 63)
+_MOST_ID = 1000
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """From `low` up to, but without, `after`; None: no bound."""
+
+    low: int | float | None
+    after: int | float | None
+
+
+def bounds(field: Field, text: str) -> Bounds:
+    """What one value covers: a year all its days, a number only itself. `*` covers everything."""
+    if text == "*" and field.type in ("int", "float", "date"):
+        return Bounds(None, None)
+    try:
+        match field.type:
+            case "int":
+                number = int(text)
+                if number in _INT_RANGE:
+                    return Bounds(number, number + 1)
+            case "float":
+                real = float(text)
+                if math.isfinite(real):
+                    return Bounds(real, math.nextafter(real, math.inf))
+            case "date":
+                return _period(text)
+            case "bool" if text.lower() in ("true", "false", "yes", "no"):
+                truth = int(text.lower() in ("true", "yes"))
+                return Bounds(truth, truth + 1)
+            case "text" | "keyword":
+                raise BadQuery(f"`{field.name}:` holds text and has no ranges", hint=f"write {field.name}:word")
+    except ValueError:
+        pass
+    raise BadQuery(f"{text[:100]!r} is no value for `{field.name}:`", hint=f"write {_EXAMPLES[field.type]}")
+
+
+_EXAMPLES = {"int": "a whole number, such as 42", "float": "a number, such as 1.5", "bool": "true or false"}
+_EXAMPLES["date"] = "a date, such as 2001, 2001-05, 2001-05-03 or 2001-05-03T12:00:00Z"
+
+
+def _period(text: str) -> Bounds:
+    """A year, month, day, minute or second. ValueError when there is no such day."""
+    found = _DATE.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    year, month, day, hour, minute, second = (int(part) if part else None for part in found.groups())
+    start = datetime(year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0, tzinfo=UTC).timestamp()
+    if month is None:
+        days = sum(monthrange(year or 1, nth)[1] for nth in range(1, 13))
+    elif day is None:
+        days = monthrange(year or 1, month)[1]
+    else:
+        days = 1
+    length = 86400 * days if hour is None else 60 if second is None else 1
+    return Bounds(start, start + length)
+
+
+def listed(value: Value | Sequence[Value]) -> Sequence[Value]:
+    return (value,) if isinstance(value, str | int | float) else value
+
+
+def checked(fields: dict[str, Field], record: Record) -> None:
+    """BadInput names the record, the field and what is wrong with it."""
+    if not 0 < len(record.id) <= _MOST_ID:
+        raise BadInput(f"a record's id has 1 to {_MOST_ID} characters, not {len(record.id)}")
+    for name, value in record.values.items():
+        field = fields.get(name)
+        if field is None:
+            raise BadInput(f"record {record.id!r} has a field {name[:100]!r} that its kind does not declare")
+        values = listed(value)
+        if len(values) > 1 and not field.many:
+            raise BadInput(f"record {record.id!r} has {len(values)} values in {name!r}, which holds one")
+        for one in values:
+            if not _fits(field, one):
+                raise BadInput(f"record {record.id!r} has {str(one)[:100]!r} in {name!r}, which holds {field.type}")
+
+
+def _fits(field: Field, value: Value) -> bool:
+    match field.type:
+        case "text" | "keyword":
+            return isinstance(value, str) and _is_unicode(value)
+        case "bool":
+            return isinstance(value, bool)
+        case "int":
+            return isinstance(value, int) and not isinstance(value, bool) and value in _INT_RANGE
+        case "float" | "date":
+            return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

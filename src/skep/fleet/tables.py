@@ -1,0 +1,19 @@
+"""The tables of the fleet: who is a member, and who holds which source."""
+
+STEPS = [
+    """
+    CREATE TABLE member (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL,
+        boot BIGINT NOT NULL, offer TEXT NOT NULL, mirror BIGINT NOT NULL, capacity DOUBLE PRECISION NOT NULL,
+        draining BIGINT NOT NULL, joined_at DOUBLE PRECISION NOT NULL, last_alive DOUBLE PRECISION NOT NULL
+    );
+    CREATE TABLE member_event (
+        n BIGINT PRIMARY KEY, member TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, what TEXT NOT NULL
+    );
+    CREATE INDEX member_event_member ON member_event (member, n);
+    CREATE TABLE member_count (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
+    INSERT INTO member_count (id, n) VALUES (0, 0);
+    CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT, pins TEXT NOT NULL);
+    CREATE INDEX holding_member ON holding (member)
+    """
+]

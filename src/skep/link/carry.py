@@ -1,0 +1,128 @@
+"""One stream of bulk bytes, on a connection of its own so that nothing small waits behind it.
+
+Whoever dials shows a ticket first; from the answer on every message is bytes. gRPC lets only a client say that it has
+no more to send, so an empty message says it, in both directions.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import msgspec
+
+from skep.errors import BadInput, SkepError, Unavailable
+from skep.link.dial import Dial
+from skep.link.messages import Declined
+
+METHOD = "/skep.Link/Carry"
+#: longer than who has to come may take
+_MET_SECONDS = 75.0
+_LARGEST_SHOWN = 4_096
+_BROKE_OFF = "the tunnel broke off"
+_BREAKS = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+
+
+class Shown(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The first message of who dials."""
+
+    ticket: str
+    member: str
+    #: why it cannot give what it was asked for
+    declined: Declined | None = None
+
+
+class Met(msgspec.Struct, frozen=True, tag=True):
+    """The answer: bytes from here on."""
+
+
+_encode = msgspec.msgpack.encode
+_shown = msgspec.msgpack.Decoder(Shown).decode
+_answer = msgspec.msgpack.Decoder(Met | Declined).decode
+
+
+class CarryStream:
+    """Either side of the gRPC stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._read_all = False
+        #: everything was written
+        self.ended = False
+        self.answered = False
+
+    async def read(self) -> bytes:
+        if self._read_all:
+            return b""
+        try:
+            data = await self._stream.read()
+        except _BREAKS as error:
+            raise _broken(error) from None
+        if data is grpc.aio.EOF:
+            raise Unavailable(_BROKE_OFF)
+        self._read_all = not data
+        return bytes(data)
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._stream.write(data)
+        except _BREAKS as error:
+            raise _broken(error) from None
+
+    async def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            await self.write(b"")
+
+    # before the bytes
+
+    async def shown(self) -> Shown:
+        first = await self.read()
+        try:
+            if len(first) > _LARGEST_SHOWN:
+                raise BadInput("a ticket is shorter than what came")
+            return _shown(first)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise BadInput("a tunnel begins with a ticket", hint="is something else talking to this address?") from None
+
+    async def answer(self, answer: Met | SkepError) -> None:
+        self.answered = True
+        await self.write(_encode(Declined.of(answer) if isinstance(answer, SkepError) else answer))
+
+
+@asynccontextmanager
+async def dial(
+    address: str, ticket: str, member: str, ca: str = "", declined: SkepError | None = None
+) -> AsyncIterator[CarryStream]:
+    """The stream that this ticket is for; an error says why there is none, in the words of the other side."""
+    async with Dial((address,), ca).channel(address) as channel:
+        call = channel.stream_stream(METHOD)()
+        stream = CarryStream(call)
+        try:
+            await stream.write(_encode(Shown(ticket, member, Declined.of(declined) if declined else None)))
+            await _meet(stream)
+            yield stream
+            if stream.ended:
+                # a stream that is cancelled loses what is still on its way
+                await call.done_writing()
+                await call.code()
+        finally:
+            call.cancel()
+
+
+async def _meet(stream: CarryStream) -> None:
+    try:
+        async with asyncio.timeout(_MET_SECONDS):
+            answer = _answer(await stream.read())
+    except TimeoutError:
+        raise Unavailable("nobody came to the other end of the tunnel") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Unavailable("this address answers no tickets", hint="run the same version of Skep on both") from None
+    if isinstance(answer, Declined):
+        raise answer.error()
+
+
+def _broken(error: Exception) -> Unavailable:
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
+    return Unavailable(f"{_BROKE_OFF}: {details}" if details else _BROKE_OFF)

@@ -1,0 +1,115 @@
+"""A mirror copied from another machine's mirror of the same source: every ref as it stands there, deletions too."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from skep.errors import Unavailable
+from skep.model.source import Failure
+from skep.sources.base import Report
+from skep.sources.git import refs
+from skep.sources.git.bringing import Policy, Upstream, fetch_environment
+from skep.sources.git.failures import failure_of
+from skep.sources.git.locked import locked
+from skep.sources.git.losses import KEPT
+from skep.sources.git.lsrefs import LARGEST_ANSWER
+from skep.sources.git.mirror import Mirror
+from skep.sources.git.pktline import BadAnswer, Refs, parse_ls_remote
+from skep.sources.git.process import SaidTooMuch, TookTooLong, run
+from skep.sources.git.selection import selection
+from skep.sources.git.through import Opened, reached
+
+_ALL = selection(("refs/*",))
+_BREAKS = 4
+_FIRST_PAUSE = 0.1
+#: commits of the first step, once a copy has broken off; each next one is twice as many
+_STEP = 1_000
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    #: of one git process
+    seconds: float
+    #: bytes one pack may have
+    largest: int
+    #: how often it may break off without anything new having arrived; each time there is less to lose
+    breaks: int = _BREAKS
+
+
+async def fetch_through(
+    folder: Path, url: str, opened: Opened, bounds: Bounds, report: Report, now: float
+) -> Mapping[str, str] | Failure:
+    """Bring the mirror in `folder` to what `opened` leads to; entry -> version, durable on return.
+
+    A SkepError is the other side's: it does not hold the source, or cannot be reached.
+    """
+    copy = _Copy(Mirror(folder), url, opened, bounds, report, now)
+    breaks, arrived = 0, await copy.arrived()
+    while True:
+        step = _STEP // 4 ** (breaks - 1) if breaks else 0
+        try:
+            found = await copy.once(step)
+        except (Unavailable, TookTooLong, SaidTooMuch, BadAnswer) as error:
+            if isinstance(error, Unavailable) and breaks == bounds.breaks:
+                raise
+            found = Failure("network", f"{url}: {error}")
+        if not isinstance(found, Failure) or found.kind != "network" or breaks == bounds.breaks:
+            return found
+        before, arrived = arrived, await copy.arrived()
+        breaks = breaks + 1 if arrived == before else 1
+        await asyncio.sleep(_FIRST_PAUSE * 2**breaks)
+
+
+class _Copy:
+    def __init__(self, mirror: Mirror, url: str, opened: Opened, bounds: Bounds, report: Report, now: float) -> None:
+        self._mirror = mirror
+        self._url = url
+        self._opened = opened
+        self._bounds = bounds
+        self._report = report
+        self._now = now
+        self._env = fetch_environment("fd", (), {})
+
+    async def once(self, step: int) -> Mapping[str, str] | Failure:
+        there = await self._announced()
+        if isinstance(there, Failure):
+            return there
+        versions = there.versions(_ALL.of)
+        largest, seconds = self._bounds.largest, self._bounds.seconds
+        policy = Policy(_ALL, "follow", "", keep=0.0, largest=largest, huge=largest, seconds=seconds, step=step)
+        upstream = Upstream(self._url, "", self._env, versions, self._opened)
+        await self._mirror.create(self._url, there.oids)
+        found = await self._mirror.fetch(upstream, policy, self._report, self._now)
+        if isinstance(found, Failure):
+            return found
+        return await self._keep({name: oid for name, oid in there.oids.items() if name.startswith(KEPT)}) or found
+
+    async def arrived(self) -> object:
+        """Differs when a copy that broke off has nevertheless brought something."""
+        folder = self._mirror.folder
+        shallow = folder / "shallow"
+        return await asyncio.to_thread(refs.read_all, folder), shallow.exists() and shallow.read_bytes()
+
+    async def _announced(self) -> Refs | Failure:
+        async with reached(self._opened) as (url, descriptor):
+            args, seconds = ("ls-remote", "--symref", "--", url), self._bounds.seconds
+            done = await run(args, self._env, seconds=seconds, largest=LARGEST_ANSWER, keep=(descriptor,))
+        return failure_of(done, self._url) if done.code else parse_ls_remote(done.out)
+
+    async def _keep(self, kept: Mapping[str, str]) -> Failure | None:
+        """Old tips are kept there under hidden names, and so they are here."""
+        folder = self._mirror.folder
+        async with locked(folder) as here:
+            held = {name for name in refs.read_all(folder) if name.startswith(KEPT)}
+            await here.delete(held - kept.keys())
+            if kept.keys() <= held:
+                return None
+            async with reached(self._opened) as (url, descriptor):
+                fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+                args = ("-C", str(folder), *fetch, "--", url, f"+{KEPT}*:{KEPT}*")
+                done = await run(args, self._env, seconds=self._bounds.seconds, keep=(here.lock, descriptor))
+            if done.code:
+                return failure_of(done, self._url)
+            await here.git("pack-refs", "--all")
+        return None

@@ -1,0 +1,81 @@
+"""What a worker gives into a tunnel: only what it holds, only where a ticket of its coordinator sends it."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from skep.engines.blobs.base import Blobs, checked_id
+from skep.errors import Busy, NotFound, SkepError
+from skep.link.carry import dial
+from skep.link.dial import Dial
+from skep.link.messages import BlobOf, FolderOf, GitOf, Open, What
+from skep.link.parcel import send_blob, send_folder
+from skep.sources.git.mirror import folder_of
+from skep.sources.git.through import give
+from skep.streams import Stream
+from skep.worker.store import Store
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+_DELTA = re.compile(r"dlt_[0-9A-Z]{26}")
+Give = Callable[[Stream], Awaitable[None]]
+
+
+class Giving:
+    def __init__(self, store: Store, data: Path, here: Callable[[], Dial], blobs: Blobs | None = None) -> None:
+        """`here`: the coordinator that relays for whoever has no address."""
+        self._store = store
+        self._data = data
+        self._here = here
+        self._blobs = blobs
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def open(self, asked: Open) -> None:
+        task = asyncio.create_task(self._open(asked, busy=len(self._under_way) >= AT_ONCE))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def close(self) -> None:
+        under_way = list(self._under_way)
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _open(self, asked: Open, *, busy: bool) -> None:
+        here, declined = self._here(), None
+        address = asked.address or here.targets[0]
+        try:
+            if busy:
+                raise Busy(f"{self._store.member} gives {AT_ONCE} tunnels already", hint="it will be tried again")
+            into = await self._find(asked.what)
+        except SkepError as error:
+            declined = error
+        try:
+            async with dial(address, asked.ticket, self._store.member, here.ca, declined) as stream:
+                if declined is None:
+                    await into(stream)
+        except (SkepError, OSError) as error:
+            # whoever takes it knows as well, and says so to somebody
+            log.info("a tunnel to %s ended early: %s", address, error)
+
+    async def _find(self, what: What) -> Give:
+        missing = NotFound(f"{self._store.member} does not hold {what}")
+        match what:
+            case GitOf(source):
+                folder = folder_of(self._data, source)
+                if await self._store.watch(source) is None or not folder.exists():
+                    raise missing
+                return partial(give, folder)
+            case FolderOf(_, id):
+                folder = self._data / "worker" / "deltas" / id
+                if not _DELTA.fullmatch(id) or not folder.is_dir():
+                    raise missing
+                return partial(send_folder, folder)
+            case BlobOf(id):
+                if self._blobs is None or await self._blobs.stat(checked_id(id)) is None:
+                    raise missing
+                return partial(send_blob, self._blobs, id)

@@ -1,0 +1,186 @@
+"""Workers come, go and are emptied: sources follow, copied before they are let go, and nothing is told twice."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.errors import Conflict, NotAllowed, NotFound
+from skep.model.caller import SYSTEM
+from skep.model.copying import Copied, CopyWanted
+from skep.model.member import Offer
+from skep.sources.git.kind import GitKind
+from skep.testing.forge import Forge
+from skep.worker.service import Worker
+from tests.tasks.house import TOKEN, Engine, coordinator, hand
+
+SETTINGS = Settings(allow_networks=("127.0.0.0/8",), poll_min=0.2, poll_max=0.5, beat_every=0.2, grace=1.0)
+OPEN: dict[str, Any] = {"allow_networks": ("127.0.0.0/8",), "beat_every": 0.2, "grace": 1.0}
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Iterator[Forge]:
+    with Forge(tmp_path / "forge") as running:
+        yield running
+
+
+class Machine:
+    """One worker with a folder of its own; `stop` is as if it had lost its power."""
+
+    def __init__(self, engine: Engine, data: Path, **settings: Any) -> None:
+        self._engine = engine
+        self.data = data
+        self._settings = msgspec.structs.replace(SETTINGS, data=str(data), **settings)
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        clock = SystemClock()
+        kinds = {"git": GitKind(self._settings, self.data, clock)}
+        worker = Worker(self._settings, self.data, self._engine.link, TOKEN, clock, kinds)
+        self._running = asyncio.create_task(worker.run())
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
+
+    @property
+    def mirrors(self) -> set[str]:
+        return {path.name.removesuffix(".git") for path in (self.data / "mirrors").glob("*/*/*.git")}
+
+
+@asynccontextmanager
+async def machines(engine: Engine, folder: Path, count: int) -> AsyncIterator[list[Machine]]:
+    made = [Machine(engine, folder / f"machine-{n}", manager=n == 0) for n in range(count)]
+    async with AsyncExitStack() as stack:
+        for one in made:
+            stack.push_async_callback(one.stop)
+        yield made
+
+
+async def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (found := await what()):
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def holders(engine: Engine) -> Counter[str | None]:
+    return Counter(row["member"] for row in await engine.db.read("SELECT member FROM holding"))
+
+
+async def at_rest(engine: Engine, machines: list[Machine]) -> bool:
+    """Every source has one mirror, at the member that holds it, and nothing is left to do."""
+    if await engine.db.read("SELECT n FROM ordered"):
+        return False
+    if any(row["state"] == "RUNNING" for row in await engine.db.read("SELECT state FROM context")):
+        return False
+    sources = await engine.db.read("SELECT id FROM source WHERE state = 'current'")
+    held = [source for machine in machines for source in machine.mirrors]
+    return len(sources) > 0 and sorted(held) == sorted(row["id"] for row in sources)
+
+
+async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_path: Path, forge: Forge) -> None:
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, machines(engine, tmp_path, 2) as (one, two):
+        one.start()
+        repos = [forge.create(f"move/{n}", {"a.txt": b"%d\n" % n}) for n in range(24)]
+        for n in range(24):
+            await engine.core.sources.add(SYSTEM, forge.url(f"move/{n}"))
+        await until(lambda: at_rest(engine, [one]))
+        two.start()
+
+        async def shared() -> bool:
+            counts = await holders(engine)
+            return len(counts) == 2 and min(counts.values()) >= 4 and await at_rest(engine, [one, two])
+
+        await until(shared)
+        epochs = {row["id"]: row["epoch"] for row in await engine.db.read("SELECT id, epoch FROM source")}
+        assert {epoch for id, epoch in epochs.items() if id in two.mirrors} == {2}
+        assert {epoch for id, epoch in epochs.items() if id in one.mirrors} == {1}
+
+        (second,) = [id for id in await holders(engine) if id != await member_of(engine, one)]
+        await engine.core.workers._fleet.drain(str(second))
+        await until(lambda: at_rest(engine, [one]))
+        assert two.mirrors == set()
+        commits = [repo.commit({"b.txt": b"after\n"}) for repo in repos]
+        await until(lambda: told(engine, commits))
+        # one clone, one later commit: each told once, whoever told it
+        changes = await engine.db.read("SELECT entry, new FROM change WHERE entry = 'refs/heads/main'")
+        assert len(changes) == 2 * len(repos)
+
+
+async def told(engine: Engine, commits: list[str]) -> bool:
+    rows = await engine.db.read("SELECT version FROM entry WHERE name = 'refs/heads/main'")
+    return sorted(row["version"] for row in rows) == sorted(commits)
+
+
+async def member_of(engine: Engine, machine: Machine) -> str:
+    """Which of the members holds what this machine mirrors."""
+    source = next(iter(machine.mirrors))
+    rows = await engine.db.read("SELECT member FROM holding WHERE source = :source", source=source)
+    return str(rows[0]["member"])
+
+
+async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_path: Path, forge: Forge) -> None:
+    async with (
+        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN) as engine,
+        machines(engine, tmp_path, 2) as (one, two),
+    ):
+        one.start()
+        repos = [forge.create(f"die/{n}", {"a.txt": b"%d\n" % n}) for n in range(16)]
+        for n in range(16):
+            await engine.core.sources.add(SYSTEM, forge.url(f"die/{n}"))
+        assert await holders(engine) == {None: 16}  # one alone is too early
+        two.start()
+        await until(lambda: at_rest(engine, [one, two]))
+        before = await holders(engine)
+        assert len(before) == 2 and None not in before
+        dead = await member_of(engine, two)
+
+        # back within its grace it finds all it had
+        await two.stop()
+        two.start()
+        await until(lambda: alive(engine, dead))
+        assert await holders(engine) == before
+        with pytest.raises(Conflict):
+            await engine.core.workers._fleet.forget(dead)
+
+        await two.stop()
+        await until(lambda: holds_all(engine, 16, but=dead))
+        commits = [repo.commit({"b.txt": b"after\n"}) for repo in repos]
+        await until(lambda: told(engine, commits))
+        # what it comes back with is not its own any more: it lets go, and gets its share again by copies
+        two.start()
+        await until(lambda: at_rest(engine, [one, two]))
+        changes = await engine.db.read("SELECT entry, new FROM change WHERE entry = 'refs/heads/main'")
+        assert len(changes) == 2 * len(repos)
+        with pytest.raises(NotFound):
+            await engine.core.workers._fleet.forget("wrk_nobody")
+
+
+async def alive(engine: Engine, member: str) -> bool:
+    rows = await engine.db.read("SELECT state FROM member WHERE id = :id", id=member)
+    return bool(rows[0]["state"] == "alive")
+
+
+async def holds_all(engine: Engine, count: int, *, but: str) -> bool:
+    found = await holders(engine)
+    return but not in found and sum(found.values()) == count
+
+
+async def test_nobody_takes_a_source_by_claiming_to_have_it(tmp_path: Path) -> None:
+    async with (
+        coordinator(tmp_path, "sqlite:", **OPEN) as engine,
+        hand(engine, offer=Offer(("noop",), {"own": 1}, mirror=False)) as liar,
+    ):
+        for lie in (Copied("src_1", 1, "tsk_1", 1), CopyWanted("src_1", "tsk_1", 1)):
+            with pytest.raises(NotAllowed):
+                await liar.client.ask(lie)
