@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -10,7 +11,7 @@ from typing import Any, Self
 from skep.testing.nats import free_port
 from tests.house.running import SKEP, RunningSkep, environment
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 class Coordinator(RunningSkep):
@@ -46,6 +47,7 @@ class Member:
 
     def start(self) -> None:
         self._said = threading.Condition()
+        self._began = len(self.log)
         self.process = subprocess.Popen(
             [*SKEP, self.role, "--data", str(self.data)],
             stderr=subprocess.PIPE,
@@ -66,13 +68,13 @@ class Member:
             self.log.append("(it has ended)\n")
             self._said.notify_all()
 
-    def says(self, text: str, after: int = 0) -> str:
-        """The first such line of its log; waits for it."""
+    def says(self, text: str) -> str:
+        """The first such line of its log since it was started last; waits for it."""
         found: list[str] = []
 
         def look() -> bool:
-            found[:] = [line for line in self.log[after:] if text in line]
-            return bool(found) or "(it has ended)\n" in self.log[after:]
+            found[:] = [line for line in self.log[self._began :] if text in line]
+            return bool(found) or "(it has ended)\n" in self.log[self._began :]
 
         with self._said:
             self._said.wait_for(look, SECONDS)
@@ -107,8 +109,6 @@ def skep(*args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
 
 def until(ready: Callable[[], bool], server: RunningSkep) -> None:
     """Asks again and again, as an operator would."""
-    import time
-
     end = time.monotonic() + SECONDS
     while not ready():
         assert time.monotonic() < end, server.tail()

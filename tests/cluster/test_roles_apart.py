@@ -42,7 +42,7 @@ def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator,
         assert workers["second"]["offer"]["capacity"] == 2.0
         shown = coordinator.cli("worker", "show", "first").stdout
         assert workers["first"]["member"]["id"] in shown
-        assert coordinator.cli("task", "run", "--", "echo", "hi").returncode == 0
+        assert "hi" in coordinator.cli("task", "run", "--follow", "--", "echo", "hi").stdout
         # what a worker or manager logs is read at the coordinator
         until(lambda: len({one["process"][:4] for one in coordinator.rows("log", "--lines", "1000")}) == 3, coordinator)
         assert not list((coordinator.data / "mirrors").glob("*/*/*.git"))
@@ -75,9 +75,8 @@ def test_a_revoked_token_ends_the_stream_at_once(coordinator: Coordinator, tmp_p
         # another token takes its place without a restart of anything else
         one.stop()
         token.write_text(coordinator.make_token())
-        mark = len(one.log)
         one.start()
-        one.says("attached to", mark)
+        one.attached()
     assert coordinator.cli("worker", "revoke", id, check=False).returncode == 3
 
 
@@ -93,6 +92,7 @@ def test_a_copied_folder_is_told_from_its_original(coordinator: Coordinator, tmp
         for file in (tmp_path / "original" / "worker").glob("worker.db*"):
             (database.parent / file.name).write_bytes(file.read_bytes())
         original.start()
+        original.attached()
         with Member(tmp_path / "copy") as copy:
             assert "has joined with another token" in copy.says("not attached")
         # the folder with its line as well: the newer process ends the older, which says so and ends

@@ -143,8 +143,8 @@ class LinkServer:
                 first = await wire.read()
         except TimeoutError:
             return Refused(None, "bad_input", "no Hello came")
-        if not first or not isinstance(first[0], Hello):
-            return Refused(None, "bad_input", "a stream begins with Hello")
+        if not first or not isinstance(first[0], Hello) or not first[0].roles:
+            return Refused(None, "bad_input", "a stream begins with Hello, which names a role")
         hello = first[0]
         if hello.protocol != PROTOCOL:
             return Refused(

@@ -43,10 +43,11 @@ def worker(args: Namespace) -> int:
 
 
 def _alone(role: Role, args: Namespace) -> int:
-    """With those that the settings name beside it; all of them is what they name when they name none."""
+    """With those beside it that the settings name together with it; a file for other machines changes nothing."""
     settings, origins = settings_of(args)
-    beside = () if origins["roles"] == "default" else tuple(one for one in settings.roles if one != role)
-    return _run(msgspec.structs.replace(settings, roles=(role, *beside)), args)
+    if origins["roles"] == "default" or role not in settings.roles:
+        settings = msgspec.structs.replace(settings, roles=(role,))
+    return _run(settings, args)
 
 
 def _run(settings: Settings, args: Namespace, urls: tuple[str, ...] = ()) -> int:
