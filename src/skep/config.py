@@ -70,7 +70,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     database: Annotated[str, _about("sqlite: (DATA/skep.db), sqlite:PATH, postgresql://…, memory:")] = "sqlite:"
     log: Annotated[str, _about("where topics live; db: keeps them in the database")] = "db:"
-    index: Annotated[str, _about("where the search index lives; file: is DATA/index")] = "file:"
+    index: Annotated[str, _about("where the search index lives; file: (DATA/index), file:PATH, opensearch://…")] = (
+        "file:"
+    )
     blobs: Annotated[
         str, _about("where packages and outputs live; file: is DATA/blobs, s3://BUCKET/PREFIX, memory:")
     ] = "file:"
@@ -142,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names,
         _about("patterns of paths no index holds, as in a .gitignore; `.skepignore` in a repository adds to them"),
     ] = ()
+    index_analyse: Annotated[bool, _about("definitions, functions, languages and licences are found out")] = True
     index_generated: Annotated[bool, _about("generated files are found by their content too, not only by name")] = True
     reindex_every: Annotated[Seconds, _positive("each index is compared with its mirror and repaired so often")] = (
         86_400.0

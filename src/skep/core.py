@@ -5,6 +5,8 @@ import msgspec
 from skep.access.service import Access
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
+from skep.search.reports import SourceReports
+from skep.search.saved import Saved
 from skep.search.service import Search
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
@@ -34,6 +36,8 @@ class Core(msgspec.Struct, frozen=True):
     groups: Groups
     queue: Queue
     search: Search
+    reports: SourceReports
+    searches: Saved
     gather: Gather
     spaces: Spaces
     contexts: Contexts

@@ -79,7 +79,7 @@ def running() -> Iterator[FakeSkep]:
             # without saying so: the client finds a dead connection in its pool
             self.close_connection = skep.closes
 
-        do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
+        do_PUT = do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             pass

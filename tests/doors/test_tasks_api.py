@@ -266,6 +266,17 @@ async def test_what_is_about_a_private_source_is_for_those_who_may_see_it(house:
     house.go.set()
 
 
+async def test_a_page_of_tasks_by_state(house: House, writer: httpx.AsyncClient) -> None:
+    held = await house.held_task("one")
+    await house.engine.ended(await house.engine.submit(TaskSpec("two", kind="bad")))
+    for state, shown in (("RUNNING", [True, False]), ("FAILED", [False, True]), ("", [True, True])):
+        page = await writer.get("/tasks", params={"state": state} if state else {}, headers={"accept": "text/html"})
+        assert page.status_code == 200
+        assert [text in page.text for text in ("one</a>", "two</a>")] == shown
+    assert f"/tasks/{held.id}" in page.text
+    house.go.set()
+
+
 async def test_the_schema_knows_the_routes(house: House, writer: httpx.AsyncClient) -> None:
     schema = await call(writer, "GET", "/openapi.json")
     assert {"ContextSpec", "TaskSpec", "ContextPage", "TaskPage", "Output"} <= set(schema["components"]["schemas"])

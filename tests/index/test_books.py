@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.index.books import Book, BookInfo, Books, Definition, Entry, keys_of
+from skep.engines.index.books import Book, Books, Definition, Entry, keys_of
 from skep.engines.index.library import Library, merge, pick, write_book
 from skep.errors import Damaged
+from skep.model.search import BookInfo
 
 
 def blob(n: int) -> str:

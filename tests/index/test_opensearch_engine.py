@@ -62,15 +62,15 @@ def url(node: OpenSearchNode) -> str:
     return f"opensearch://{node.address}/{next(_prefixes)}"
 
 
-async def opened(url: str, db: Database) -> OpenSearchSearcher:
-    searcher: OpenSearchSearcher = await find_engine("index", url)(url, data=Path(), db=db)
+async def opened(url: str, db: Database, data: Path) -> OpenSearchSearcher:
+    searcher: OpenSearchSearcher = await find_engine("index", url)(url, data=data, db=db)
     await searcher.start()
     return searcher
 
 
 @pytest.fixture
-async def searcher(url: str, db: Database) -> AsyncIterator[OpenSearchSearcher]:
-    searcher = await opened(url, db)
+async def searcher(url: str, db: Database, tmp_path: Path) -> AsyncIterator[OpenSearchSearcher]:
+    searcher = await opened(url, db, tmp_path)
     yield searcher
     await searcher.close()
 
@@ -78,7 +78,7 @@ async def searcher(url: str, db: Database) -> AsyncIterator[OpenSearchSearcher]:
 @pytest.fixture
 async def hard_index(tmp_path: Path, url: str) -> AsyncIterator[OpenSearchSearcher]:
     db = await open_memory("memory:", data=tmp_path, durability="full")
-    searcher = await opened(url, db)
+    searcher = await opened(url, db, tmp_path)
     assert await searcher.adopt(
         make_delta(tmp_path / "built", test_ripgrep_equality.hard_files(1), commit="c1"), fence()
     )
@@ -115,7 +115,7 @@ async def test_the_same_answers_whatever_happens(
     await embedded.start()
     both: list[Searcher] = [embedded, searcher]
     now: dict[int, str] = {}
-    for step in range(25):
+    for step in range(15):
         number = rng.randrange(1, 4)
         if rng.random() < 0.15 and number in now:
             del now[number]
@@ -143,11 +143,13 @@ async def test_the_same_answers_whatever_happens(
 WORDS = b"alpha beta gamma delta omega".split()
 
 
-async def test_a_restart_changes_nothing(searcher: OpenSearchSearcher, adopt: Adopt, url: str, db: Database) -> None:
+async def test_a_restart_changes_nothing(
+    searcher: OpenSearchSearcher, adopt: Adopt, url: str, db: Database, tmp_path: Path
+) -> None:
     await adopt({b"a": b"apple\n", b"b": b"banana\n"})
     await adopt({b"a": b"apple two\n"}, base="c1", gone=(b"a",))
     before, standing = await lines(searcher, "/a/"), searcher.standing(1)
-    again = await opened(url, db)
+    again = await opened(url, db, tmp_path)
     assert (await lines(again, "/a/"), again.standing(1), again.size()) == (before, standing, searcher.size())
     assert await again.check() == []
     assert not await again.merge_once()
@@ -155,7 +157,7 @@ async def test_a_restart_changes_nothing(searcher: OpenSearchSearcher, adopt: Ad
 
 
 async def test_the_tables_on_every_database(database: Database, url: str, tmp_path: Path) -> None:
-    searcher = await opened(url, database)
+    searcher = await opened(url, database, tmp_path)
     for nth in (1, 2):
         base = f"c{nth - 1}" if nth > 1 else None
         delta = make_delta(tmp_path / f"x{nth}", {b"a": b"apple %d\n" % nth}, commit=f"c{nth}", base=base, gone=(b"a",))
@@ -216,7 +218,7 @@ async def test_what_a_search_looks_at_is_deleted_later(
 
 
 async def test_an_index_of_another_format_is_copied_and_swapped(
-    node: OpenSearchNode, searcher: OpenSearchSearcher, adopt: Adopt, db: Database, url: str
+    node: OpenSearchNode, searcher: OpenSearchSearcher, adopt: Adopt, db: Database, url: str, tmp_path: Path
 ) -> None:
     for number in (1, 2, 3):
         await adopt({b"f%d" % n: b"apple %d\n" % n for n in range(50)}, number=number)
@@ -224,7 +226,7 @@ async def test_an_index_of_another_format_is_copied_and_swapped(
     prefix = searcher._node.prefix
     (old,) = on_server(node, f"_alias/{prefix}", method="GET")
     before = await lines(searcher, "apple")
-    again = await opened(f"{url}?shards=3", db)
+    again = await opened(f"{url}?shards=3", db, tmp_path)
     again._indexes.make()  # as a copy that was cut off leaves it
     assert await again.merge_once()
     assert not await again.merge_once()
@@ -233,7 +235,7 @@ async def test_an_index_of_another_format_is_copied_and_swapped(
     assert list(on_server(node, f"{prefix}-*", method="GET")) == [new]
     assert await lines(again, "apple") == before
     assert again.size().shards == 3
-    third = await opened(f"{url}?shards=3", db)
+    third = await opened(f"{url}?shards=3", db, tmp_path)
     assert await lines(third, "apple") == before
     assert await third.lost() == []
     await third.close()
@@ -316,8 +318,8 @@ def test_addresses() -> None:
     assert parse_address("opensearch://h") == Address("http://h:9200", "", "", "skep", 1, None)
 
 
-async def test_a_password_is_in_no_message(db: Database, caplog: pytest.LogCaptureFixture) -> None:
-    searcher = await find_engine("index", "opensearch:")("opensearch://me:secret@127.0.0.1:9/x", data=Path(), db=db)
+async def test_a_password_is_in_no_message(db: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    searcher = await find_engine("index", "opensearch:")("opensearch://me:secret@127.0.0.1:9/x", data=tmp_path, db=db)
     with pytest.raises(Unavailable) as caught:
         await searcher.start()
     assert "127.0.0.1:9" in caught.value.message

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.errors import BadQuery
-from skep.model.search import And, Not, Or, Query, Term, terms
-from skep.search.query import parse
+from skep.model.search import And, Language, Not, Or, Query, Term, terms
+from skep.search.query import MOST_LINES, Asked, ask, parse
 
 
-def word(pattern: str, column: int = 1, *, regex: bool = False, case: bool = False, field: str = "content") -> Term:
+def word(pattern: str, column: int = 1, *, regex: bool = False, case: bool = False, field: str = "any") -> Term:
     return Term(field, pattern, regex, case, column)  # type: ignore[arg-type]
 
 
@@ -32,8 +32,19 @@ MEANINGS: list[tuple[str, Query]] = [
     ("repo:^github", word("^github", 6, regex=True, field="source")),
     ("file:(a|b)\\.c", word("(a|b)\\.c", 6, regex=True, field="path")),
     ("-file:x", Not(word("x", 7, regex=True, field="path"))),
-    ("content:file:x", word("file:x", 9)),
-    ("content:/x/", word("x", 10, regex=True)),
+    ("content:file:x", word("file:x", 9, field="content")),
+    ("content:/x/", word("x", 10, regex=True, field="content")),
+    ("c:x", word("x", 3, field="content")),
+    ("branch:^v1", word("^v1", 8, regex=True, field="branch")),
+    ('b:"a"', word("a", 3, field="branch")),
+    ("sym:^main$", word("^main$", 5, regex=True, field="symbol")),
+    ("s:/ma+in/", word("ma+in", 4, regex=True, field="symbol")),
+    ('sym:"operator()"', word("operator()", 5, field="symbol")),
+    ("lang:py", Language("Python")),
+    ("l:c++ x", And((Language("C++"), word("x", 7)))),
+    ('-lang:"Common Lisp"', Not(Language("Common Lisp"))),
+    ("lang:golang or lang:RUST", Or((Language("Go"), Language("Rust")))),
+    ("c::x", word("c::x")),
     ("std::vector", word("std::vector")),
     ("http://x", word("http://x")),
     ("file::x", word("file::x")),
@@ -60,6 +71,28 @@ def test_meaning(text: str, query: Query) -> None:
     assert parse(text) == query
 
 
+ASKED: list[tuple[str, Asked]] = [
+    ("x", Asked(word("x"))),
+    ("x type:file", Asked(word("x"), "file")),
+    ("t:filename x", Asked(word("x", 12), "file")),
+    ("type:filematch x", Asked(word("x", 16), "line")),
+    ("type:repo", Asked(And(()), "repo")),
+    ("type:repo x", Asked(word("x", 11, field="source"), "repo")),
+    ("type:repo content:x", Asked(word("x", 19, field="content"), "repo")),
+    ("(type:path x) or y", Asked(Or((word("x", 12, field="path"), word("y", 18, field="path"))), "path")),
+    ("x count:7", Asked(word("x"), count=7)),
+    ("x count:all", Asked(word("x"), count=MOST_LINES)),
+    ("x count:999999999", Asked(word("x"), count=MOST_LINES)),
+    ("x type:report licence:MIT", Asked(And(()), "report", words="x  licence:MIT")),
+    ("t:record", Asked(And(()), "record")),
+]
+
+
+@pytest.mark.parametrize(("text", "asked"), ASKED)
+def test_what_the_answer_is_made_of(text: str, asked: Asked) -> None:
+    assert ask(text) == asked
+
+
 ERRORS = [
     ("", 1, "empty", "word"),
     ("  ", 1, "empty", "word"),
@@ -68,9 +101,20 @@ ERRORS = [
     ("a rpeo:x", 3, "no field", "did you mean `repo:`"),
     ("zzz:x", 1, "no field", "quotes"),
     ("file:", 1, "needs a value", "file:value"),
-    ("x case:maybe", 3, "not known", "case:yes"),
+    ("x case:maybe", 3, "not known", "case:yes, case:no or case:auto"),
+    ("x type:int", 3, "`type:int` is not known", "quotes"),
+    ("x count:0", 3, "`count:0` is not known", "count:all"),
+    ("x count:-1", 3, "not known", "count:100"),
+    ("x count:\u0663", 3, "not known", "count:100"),
+    ("x count:5 count:6", 11, "twice", "one"),
+    ("-type:repo x", 1, "negated", "minus"),
+    ("x lang:pyhton", 8, "no language `pyhton`", "did you mean `python`"),
+    ("lang:", 1, "needs a value", "lang:value"),
+    ('lang:"Py', 6, "never closed", "quote"),
+    ("langg:py", 1, "no field", "did you mean `lang:`"),
+    ("type:path", 1, "empty", "word"),
     ("case:yes case:no x", 10, "twice", "one"),
-    ("-case:yes x", 1, "negated", "case:"),
+    ("-case:yes x", 1, "negated", "minus"),
     ('x "abc', 3, "never closed", '\\"'),
     ("(a", 1, "never closed", "quotes"),
     ("x ()", 3, "nothing in this group", "quotes"),

@@ -9,6 +9,7 @@ import pytest
 
 from skep.engines.db.base import Database
 from skep.engines.index.trigram import TrigramSearcher, open_trigram
+from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part
 from skep.errors import NoSpace
 from skep.model.search import Fence, ShardInfo, Tip
@@ -249,3 +250,45 @@ def harm(path: Path, how: str) -> None:
     body = bytearray(path.read_bytes())
     body[len(body) // 2] ^= 0x55
     path.write_bytes(body[: len(body) // 2] if how == "cut" else body)
+
+
+@pytest.mark.parametrize("name", ["index", "content"])
+@pytest.mark.parametrize("how", ["cut", "flip"])
+async def test_a_search_notices_damage_and_the_others_answer(
+    searcher: TrigramSearcher, adopt: Adopt, tmp_path: Path, name: str, how: str
+) -> None:
+    """A shorter file is noticed before it is touched, wrong places when they lead nowhere; wrong letters by `check`."""
+    await adopt(OLD, number=1)
+    delta = await adopt({b"x%d" % n: b"apple xyz\n" * 200 for n in range(20)}, number=2)
+    path = tmp_path / "index" / delta.shards[0].id / name
+    before = path.stat().st_size
+    with path.open("r+b") as file:  # in place: what is mapped is what is harmed
+        if how == "cut":
+            file.truncate(before // 2)
+        else:
+            sections = Shard(path.parent).manifest.sections
+            file.seek(sections["offsets"].start if name == "index" else 0)
+            file.write(b"\xff" * 80)
+    hits = searcher.search(parse("apple"), VISIBLE, EVERYTHING)
+    found = {hit.source async for hit in hits}
+    assert 1 in found
+    if how == "cut" or name == "index":
+        assert found == {1}
+        assert hits.partial
+        await asyncio.gather(*searcher._losing)
+    assert [one.shard for one in await searcher.check()] == [delta.shards[0].id]
+    assert await searcher.lost() == ["src_2"]
+
+
+async def test_an_error_of_ours_costs_nobody_a_shard(
+    searcher: TrigramSearcher, adopt: Adopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await adopt(OLD)
+
+    def wrong(*_: object) -> None:
+        raise IndexError("of ours")
+
+    monkeypatch.setattr("skep.engines.index.trigram.search.Reading", wrong)
+    with pytest.raises(IndexError, match="of ours"):
+        await find(searcher, parse("apple"))
+    assert await searcher.check() == []

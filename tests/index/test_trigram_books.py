@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from skep.engines.db.base import Database
-from skep.engines.index.books import BookInfo, Definition, Entry
+from skep.engines.index.books import Definition, Entry
 from skep.engines.index.library import write_book
 from skep.engines.index.trigram import TrigramSearcher, open_trigram
+from skep.model.search import BookInfo
 from tests.index.conftest import Adopt, hash_of
 
 APPLE, PEAR = b"def apple(): pass\n", b"def pear(): pass\n"

@@ -35,7 +35,7 @@ async def three(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> 
     async with fresh_database(postgres_url) as url, AsyncExitStack() as stack:
         engines = [
             await stack.enter_async_context(
-                coordinator(tmp_path_factory.mktemp("t"), url, beat_every=BEAT, task_lease=2.0)
+                coordinator(tmp_path_factory.mktemp("t"), url, beat_every=BEAT, task_lease=5.0)
             )
             for _ in range(3)
         ]

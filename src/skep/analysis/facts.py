@@ -32,10 +32,10 @@ class Facts(msgspec.Struct, frozen=True, array_like=True):
     functions: list[Function]
 
 
-def analyse(path: bytes, content: bytes) -> tuple[Facts, list[Definition]]:
-    """One text. Of a file that is too large only what costs little."""
+def analyse(path: bytes, content: bytes, *, deep: bool = True) -> tuple[Facts, list[Definition]]:
+    """One text. Of a file that is too large, and of any without `deep`, only what costs little."""
     language, marks = classify(path, content)
-    grammar = grammar_of(language, path) if len(content) <= MOST_BYTES else None
+    grammar = grammar_of(language, path) if deep and len(content) <= MOST_BYTES else None
     syntax = read_syntax(grammar, content) if grammar else None
     lines, blanks, comments = _count(content, language, syntax.comments if syntax else None)
     facts = Facts(

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from skep.client.credentials import Credentials
 from skep.client.lists import Lists
 from skep.client.rules import Rules
+from skep.client.searches import SavedSearches
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks
 from skep.client.topics import Topics
@@ -21,11 +22,14 @@ from skep.client.workers import Workers
 from skep.model.answers import (
     Added,
     BulkAnswer,
+    Completion,
+    Completions,
     Fetching,
     FileView,
     LogAnswer,
     NewToken,
     Page,
+    ReportAnswer,
     SearchAnswer,
     Status,
     TokenInfo,
@@ -54,6 +58,7 @@ class Client:
         self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)
         self.rules = Rules(self.transport)
+        self.searches = SavedSearches(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)
@@ -68,9 +73,35 @@ class Client:
         twin._open(self.transport.twin())
         return twin
 
-    def search(self, text: str, lines: int = 50, seconds: float | None = None) -> SearchAnswer:
-        query: Query = {"q": text, "lines": lines, "seconds": seconds}
+    def search(
+        self,
+        text: str,
+        lines: int = 50,
+        seconds: float | None = None,
+        *,
+        context: int = 0,
+        count: int = 0,
+        page: str = "",
+        explain: bool = False,
+        facets: bool = False,
+    ) -> SearchAnswer:
+        """One page, best first; `page` is `next_page` of the one before."""
+        asked: dict[str, str | int | float | None] = {
+            "q": text,
+            "lines": lines,
+            "seconds": seconds,
+            "context": context,
+            "count": count,
+            "page": page,
+        }
+        asked |= {"explain": "true" if explain else "", "facets": "true" if facets else ""}
+        query: Query = {name: value for name, value in asked.items() if value}
         return self.transport.call("GET", f"{API}/search", SearchAnswer, query=query)
+
+    def complete(self, text: str, cursor: int | None = None) -> list[Completion]:
+        """What may stand at the cursor of a query."""
+        query: Query = {"q": text, "cursor": cursor}
+        return self.transport.call("GET", f"{API}/search/complete", Completions, query=query).completions
 
     def status(self) -> Status:
         return self.transport.call("GET", f"{API}/status", Status)
@@ -173,6 +204,10 @@ class Sources:
 
     def file(self, ref: str, path: str, rev: str = "") -> FileView:
         return self._transport.call("GET", self._of(ref) + "/file", FileView, query={"path": path, "rev": rev})
+
+    def report(self, ref: str, commit: str = "") -> ReportAnswer:
+        """What analysis found out about it: the newest, or that of a commit."""
+        return self._transport.call("GET", self._of(ref) + "/report", ReportAnswer, query={"commit": commit})
 
     def _of(self, ref: str) -> str:
         return _path(ref if ref.startswith("src_") else self.show(ref).id)

@@ -13,6 +13,7 @@ from skep.model.copying import CopyAnswer, CopyRequest
 from skep.model.credential import Key
 from skep.model.log import Lines
 from skep.model.member import Offer
+from skep.model.report import Annotated, ReportRequest
 from skep.model.search import IndexAnswer, IndexRequest
 from skep.model.source import Failure, Held, Move, Progress
 from skep.model.space import SpaceAnswer, SpaceRequest
@@ -25,8 +26,8 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | TaskRequest | CopyRequest | Lines
-AnswerBody = SpaceAnswer | IndexAnswer | TaskAnswer | CopyAnswer
+AskBody = SpaceRequest | IndexRequest | ReportRequest | TaskRequest | CopyRequest | Lines
+AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -35,6 +35,8 @@ class CredentialInfo(msgspec.Struct, frozen=True):
     public: bool
     #: set by the API and kept in the data folder; False: it stands in skep.toml
     stored: bool
+    #: where the secret is, unless it is stored
+    origin: str
     updated_at: float | None
     #: sources that were refused with it
     refused: int

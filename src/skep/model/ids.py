@@ -34,6 +34,11 @@ def failure_id(source: str, at: float) -> str:
     return "flr_" + _digest(source, repr(at))
 
 
+def match_id(search: str, source: str, commit: str, fetched_at: float, path: str) -> str:
+    """Of what one change brought to one file, for one saved search."""
+    return "mat_" + _digest(search, source, commit, repr(fetched_at), path)
+
+
 def _digest(*parts: str) -> str:
     text = "\0".join(parts).encode("utf-8", "surrogateescape")
     return base64.b32encode(hashlib.blake2b(text, digest_size=20).digest()).decode().lower()

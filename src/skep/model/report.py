@@ -2,6 +2,8 @@
 
 import msgspec
 
+from skep.model.search import BookInfo
+
 
 class Share(msgspec.Struct, frozen=True):
     files: int = 0
@@ -75,3 +77,23 @@ class ReportPoint(msgspec.Struct, frozen=True):
     functions: int
     score: float
     complexity: float
+
+
+class Annotate(msgspec.Struct, frozen=True, tag=True):
+    """Take in this book, if there is one; are these blobs known then?"""
+
+    book: BookInfo | None
+    blobs: tuple[str, ...] = ()
+
+
+class Annotated(msgspec.Struct, frozen=True, tag=True):
+    done: bool
+
+
+class PutReport(msgspec.Struct, frozen=True, tag=True):
+    source: str
+    epoch: int
+    report: Report
+
+
+ReportRequest = Annotate | PutReport

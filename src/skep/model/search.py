@@ -162,6 +162,14 @@ class ShardInfo(msgspec.Struct, frozen=True):
 MOST_TIPS = 64
 
 
+class BookInfo(msgspec.Struct, frozen=True):
+    """One immutable book, not yet in the library of the aggregator."""
+
+    id: str
+    path: str
+    blobs: int
+
+
 class Tip(msgspec.Struct, frozen=True):
     """A branch or tag, by its short name, and the commit it stands at."""
 

@@ -30,7 +30,10 @@ from skep.roles.desk import Desk
 from skep.roles.moving import Moving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
+from skep.search.reports import SourceReports
+from skep.search.saved import Saved
 from skep.search.service import Search
+from skep.search.watching import Watching
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
@@ -112,7 +115,8 @@ async def open_rooms(
         sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
         interest = Interest()
         credentials = Credentials(db, clock, data, sources, file_credentials)
-        search = Search(db, clock, searcher, interest)
+        search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
+        saved = Saved(db, clock, topics)
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
@@ -120,14 +124,26 @@ async def open_rooms(
         statuses = Statuses(db, clock, me)
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
-        journal = Journal(db, clock, settings.log_lines)
-        for room in (access, fleet, topics, sources, credentials, searcher, search, spaces, contexts, journal):
+        journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
+        for room in (
+            access,
+            fleet,
+            topics,
+            sources,
+            about,
+            credentials,
+            searcher,
+            search,
+            saved,
+            spaces,
+            contexts,
+            journal,
+            lists,
+        ):
             await room.start()
         if "coordinator" in settings.roles:
             await owners.start()
         gather = Gather(sources, data, interest, Manifests(db, clock))
-        lists = Lists(db, clock, sources)
-        await lists.start()
         http = _http(settings)
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
@@ -135,7 +151,8 @@ async def open_rooms(
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
-        adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches)
+        watching = Watching(saved, topics, clock, searcher, search.catalogue)
+        adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches, watching.watch)
         core = Core(
             access,
             sources,
@@ -147,6 +164,8 @@ async def open_rooms(
             Groups(topics, settings.member_seconds),
             Queue(topics),
             search,
+            about,
+            saved,
             gather,
             spaces,
             contexts,
@@ -189,6 +208,7 @@ async def open_rooms(
             Calls(db, spaces, contexts),
             journal,
             moves,
+            about,
             lease,
         )
         desk = Desk(

@@ -8,11 +8,13 @@ from skep.link.messages import AnswerBody, AskBody
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
+from skep.model.report import Annotate, Annotated, PutReport
 from skep.model.search import Adopt, Adopted, Verified, Verify, Where
 from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
 from skep.search.adoption import Adoption
+from skep.search.reports import SourceReports
 from skep.sources.service import Sources
 from skep.spaces import asked
 from skep.spaces.journal import Journal
@@ -39,6 +41,7 @@ class Requests:
         calls: Calls,
         journal: Journal,
         moves: Moves,
+        source_reports: SourceReports,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -52,6 +55,7 @@ class Requests:
         self._calls = calls
         self._journal = journal
         self._moves = moves
+        self._source_reports = source_reports
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -69,6 +73,10 @@ class Requests:
                 done = await self._adoption.adopt(fence, delta, self._clock.now())
                 self._fleet.settled(fence.source)
                 return Adopted(done)
+            case Annotate(book, known):
+                return Annotated(await self._adoption.annotate(book, known))
+            case PutReport(source, epoch, report):
+                return Adopted(await self._source_reports.store(await self._held(source), epoch, report))
             case CopyWanted() | Copied():
                 return await self._copy(member, body)
             case _:

@@ -12,9 +12,9 @@ import msgspec
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
-from skep.engines.index.base import Searcher
+from skep.engines.index.base import Searcher, Watcher
 from skep.globs import compile_globs
-from skep.model.search import WAYS, Delta, Fence, Stands, Tip, Way
+from skep.model.search import WAYS, BookInfo, Delta, Fence, Stands, Tip, Way
 from skep.model.source import Held
 from skep.model.space import Typed
 from skep.sources.intake import Intake
@@ -43,6 +43,7 @@ class Adoption:
         searcher: Searcher,
         sources: Sources,
         branches: Sequence[str] = (),
+        watcher: Watcher | None = None,
     ) -> None:
         """`branches`: patterns of those that are indexed besides the default branch, where a source says nothing."""
         self._db = db
@@ -51,6 +52,7 @@ class Adoption:
         self._searcher = searcher
         self._sources = sources
         self._branches = tuple(branches)
+        self._watcher = watcher
         #: source -> when it was last asked to be verified
         self._asked: dict[str, float] = {}
 
@@ -115,9 +117,15 @@ class Adoption:
         standing = self._searcher.standing(held.number)
         return standing is None or standing.tips != tips or found == digest
 
+    async def annotate(self, book: BookInfo | None, known: Sequence[str]) -> bool:
+        """Takes in the book, if there is one. False: it was lost, or these blobs are in no book."""
+        if book is not None and not await self._searcher.annotate(book):
+            return False
+        return not known or self._searcher.annotated(known)
+
     async def adopt(self, fence: Fence, delta: Delta | None, now: float) -> bool:
         """False: the delta is stale or lost."""
-        if delta is not None and not await self._searcher.adopt(delta, fence):
+        if delta is not None and not await self._searcher.adopt(delta, fence, self._watcher):
             return False
         await self._intake.indexed(fence.source, delta.commit if delta else None, now)
         return True

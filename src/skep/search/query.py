@@ -1,11 +1,4 @@
-"""The query language, from text to tree.
-
-    foo bar              both words, anywhere in a file        "foo bar"     the text with its space
-    foo or bar           either                                /fo+\\(/       a regular expression (RE2)
-    -foo                 files without it                      (a or b) c    groups
-    repo:skep file:\\.py$ the source's name, the path (r: f: path:); a regular expression, or a quoted text
-    case:yes             yes, no, or auto: case matters when the word has a capital
-    content:repo:x       the text `repo:x`
+"""The query language, from text to tree; docs/search.md says what each piece means.
 
 A word with a colon that is no field (`std::vector`, `http://…`, `default:`) is just a word. So is `->next` or `main()`:
 a minus negates only before a word, and parentheses inside a word belong to it.
@@ -13,33 +6,34 @@ a minus negates only before a word, and parentheses inside a word belong to it.
 
 import difflib
 import re
-from typing import Final
 
 import msgspec
 
+from skep.analysis.language import languages, named
 from skep.engines.index.dialect import compile_term, encode
 from skep.errors import BadQuery
-from skep.model.search import And, Field, Not, Or, Query, Term, terms
+from skep.model.search import And, Field, Language, Not, Or, Query, Term, terms
+from skep.search.fields import CASES, KINDS, NAMES, SETTINGS, Kind, Named, find, kind_of
+from skep.search.scanner import FIELD, NEGATION, OR, Scanner, bad
 
 MOST_CHARACTERS = 10_000
 MOST_TERMS = 200
+MOST_LINES = 10_000
 _MOST_DEPTH = 50
 
-_FIELDS: Final[dict[str, Field]] = {
-    "content": "content",
-    "file": "path",
-    "path": "path",
-    "f": "path",
-    "repo": "source",
-    "r": "source",
-    "branch": "branch",
-    "b": "branch",
-}
-# these look at the query's own syntax; users' patterns are only ever run by RE2
-_NAMED = re.compile(r"([a-z]{1,20}):")
-_NEGATION = re.compile(r'-(?=[\w"/(])')
-_OR = re.compile(r"(?:or|OR)(?=[\s()]|$)")
+_OTHER = re.compile(r"(?<!\S)(?:type|t):(report|record)(?!\S)")
 _ESCAPES = re.compile(r"\\(?:[pPx]\{[^}]*\}|[pP]?.|$)|\(\?P?<\w*>|\[\[:\^?[a-z]+:\]", re.DOTALL)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a text asks for."""
+
+    query: Query
+    kind: Kind = "line"
+    #: lines wanted (files or sources where the kind is one of these); None: whatever is usual
+    count: int | None = None
+    #: of reports and records, which are asked in words of their own: the text without its `type:`
+    words: str = ""
 
 
 class _Found(msgspec.Struct):
@@ -51,16 +45,32 @@ class _Found(msgspec.Struct):
     column: int
 
 
+class _Branch(msgspec.Struct):
+    kind: type[And] | type[Or] | type[Not]
+    parts: "tuple[_Tree, ...]"
+
+
+_Tree = _Found | _Branch | Language
+
+
 def parse(text: str) -> Query:
+    """The tree alone."""
+    return ask(text).query
+
+
+def ask(text: str) -> Asked:
     """BadQuery points at the column of what is wrong, in the syntax or inside a regular expression."""
     if len(text) > MOST_CHARACTERS:
         raise BadQuery(f"the query has {len(text)} characters; at most {MOST_CHARACTERS} are allowed")
-    query = _Parser(text).parse()
-    check(query)
-    return query
+    if other := _OTHER.search(text):
+        kind: Kind = "report" if other[1] == "report" else "record"
+        return Asked(And(()), kind, words=f"{text[: other.start()]}{text[other.end() :]}".strip())
+    asked = _Parser(text).parse()
+    _check(asked.query)
+    return asked
 
 
-def check(query: Query) -> None:
+def _check(query: Query) -> None:
     """Every pattern can be run."""
     for count, term in enumerate(terms(query), start=1):
         if count > MOST_TERMS:
@@ -73,186 +83,157 @@ def check(query: Query) -> None:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._depth = 0
-        self._case: str | None = None
+        self._scan = Scanner(text)
+        self._settings: dict[str, str] = {}
 
-    def parse(self) -> Query:
+    def parse(self) -> Asked:
         tree = self._either()
-        if tree is None:
-            raise BadQuery("the query is empty", hint="write a word to search for, such as `main`", column=1)
-        return self._settle(tree)
+        kind = kind_of(self._settings.get("type", "line")) or "line"
+        if tree is None and kind != "repo":
+            raise bad("the query is empty", 0, "write a word to search for, such as `main`")
+        count = self._settings.get("count")
+        number = None if count is None else MOST_LINES if count == "all" else min(int(count), MOST_LINES)
+        return Asked(And(()) if tree is None else self._settle(tree, kind), kind, number)
 
-    def _either(self) -> "_Tree | None":
+    def _either(self) -> _Tree | None:
         """Alternatives, up to the end of the text or of the group."""
         parts: list[_Tree] = []
-        column = self._skip()
+        column = self._scan.skip()
         while True:
             part = self._both()
-            more = _OR.match(self._text, self._at)
+            start = self._scan.at
+            more = self._scan.take(OR)
             if part is None and (parts or more):
-                raise self._bad("nothing to search for beside `or`", column, 'write "or" in quotes to search for it')
+                raise bad("nothing to search for beside `or`", column, 'write "or" in quotes to search for it')
             if part is not None:
                 parts.append(part)
             if not more:
                 break
-            column = self._at
-            self._at = more.end()
+            column = start
         return None if not parts else parts[0] if len(parts) == 1 else _Branch(Or, tuple(parts))
 
-    def _both(self) -> "_Tree | None":
+    def _both(self) -> _Tree | None:
+        scan = self._scan
         parts: list[_Tree] = []
-        while self._skip() < len(self._text) and not self._ends_group() and not _OR.match(self._text, self._at):
+        while scan.skip() < len(scan.text) and not scan.ends_group() and not scan.sees(OR):
             part = self._one()
             if part is not None:
                 parts.append(part)
         return None if not parts else parts[0] if len(parts) == 1 else _Branch(And, tuple(parts))
 
-    def _one(self) -> "_Tree | None":
-        """A term, a group, or None for `case:`, which is no term."""
-        start = self._at
-        if negation := _NEGATION.match(self._text, self._at):
-            self._at = negation.end()
+    def _one(self) -> _Tree | None:
+        """A term, a group, or None for a setting, which is no term."""
+        scan = self._scan
+        start = scan.at
+        if scan.take(NEGATION):
             part = self._one()
             if part is None:
-                raise self._bad("`case:` cannot be negated", start, "write case:yes or case:no")
+                raise bad("`case:`, `type:` and `count:` cannot be negated", start, "leave the minus out")
             return _Branch(Not, (part,))
-        if self._text[self._at] == "(":
+        if scan.text[start] == "(":
             return self._group()
-        named = _NAMED.match(self._text, self._at)
-        if named and self._is_field(named):
-            self._at = named.end()
-            return self._field(named[1], start)
-        return self._plain("content", is_regex=False)
+        written = FIELD.match(scan.text, start)
+        field = written and self._field_of(written)
+        if written is None or field is None:
+            return self._plain("any", is_regex=False)
+        scan.at = written.end()
+        if scan.ends_word():
+            name = written[1]
+            raise bad(f"`{name}:` needs a value", start, f'write it right behind: {name}:value, or "{name}:"')
+        if field.name in SETTINGS:
+            self._set(field.name, start)
+            return None
+        if field.term is None:
+            return self._language()
+        return self._plain(field.term, is_regex=field.term != "content")
 
-    def _group(self) -> "_Tree":
-        start = self._at
-        self._at += 1
-        self._depth += 1
-        if self._depth > _MOST_DEPTH:
-            raise self._bad("the groups are nested too deeply", start, "use fewer parentheses")
+    def _group(self) -> _Tree:
+        scan = self._scan
+        start = scan.at
+        scan.at += 1
+        scan.depth += 1
+        if scan.depth > _MOST_DEPTH:
+            raise bad("the groups are nested too deeply", start, "use fewer parentheses")
         tree = self._either()
         hint = 'write it in quotes to search for it: "("'
-        if self._at >= len(self._text):
-            raise self._bad("this parenthesis is never closed", start, hint)
+        if scan.ends():
+            raise bad("this parenthesis is never closed", start, hint)
         if tree is None:
-            raise self._bad("there is nothing in this group", start, hint)
-        self._at += 1
-        self._depth -= 1
+            raise bad("there is nothing in this group", start, hint)
+        scan.at += 1
+        scan.depth -= 1
         return tree
 
-    def _is_field(self, named: re.Match[str]) -> bool:
-        name, rest = named[1], self._text[named.end() : named.end() + 2]
-        if name in _FIELDS or name == "case":
-            return not rest.startswith(":")
+    def _field_of(self, written: re.Match[str]) -> Named | None:
+        """None: the colon belongs to a word."""
+        name, rest = written[1], self._scan.text[written.end() : written.end() + 2]
+        if field := find(name):
+            return None if rest.startswith(":") else field
         if not rest or rest[0] in ": \t\n)" or rest == "//":
-            return False
-        close = difflib.get_close_matches(name, [*_FIELDS, "case"], n=1, cutoff=0.5)
+            return None
+        close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
         hint = f'write "{name}:…" in quotes to search for the text'
         if close:
             hint = f"did you mean `{close[0]}:`? Or {hint}"
-        raise self._bad(f"there is no field `{name}:`", named.start(), hint)
+        raise bad(f"there is no field `{name}:`", written.start(), hint)
 
-    def _field(self, name: str, start: int) -> "_Found | None":
-        if self._at >= len(self._text) or self._text[self._at].isspace() or self._ends_group():
-            raise self._bad(f"`{name}:` needs a value", start, f'write it right behind: {name}:value, or "{name}:"')
-        if name != "case":
-            return self._plain(_FIELDS[name], is_regex=_FIELDS[name] != "content")
-        value = self._word(is_regex=False)
-        if self._case is not None:
-            raise self._bad("`case:` is given twice", start, "keep one of them")
-        if value not in ("yes", "no", "auto"):
-            raise self._bad(f"`case:{value}` is not known", start, "write case:yes, case:no or case:auto")
-        self._case = value
-        return None
+    def _set(self, name: str, start: int) -> None:
+        value = self._scan.value()
+        if name in self._settings:
+            raise bad(f"`{name}:` is given twice", start, "keep one of them")
+        known = {"case": value in CASES, "type": kind_of(value) is not None, "count": _is_count(value)}
+        if not known[name]:
+            choice = {"case": CASES, "type": KINDS, "count": ("100", "all")}[name]
+            several = ", ".join(f"{name}:{one}" for one in choice[:-1])
+            hint = f'write {several} or {name}:{choice[-1]}; or "{name}:…" in quotes to search for the text'
+            raise bad(f"`{name}:{value}` is not known", start, hint)
+        self._settings[name] = value
+
+    def _language(self) -> Language:
+        start = self._scan.at
+        value = self._scan.value()
+        language = named(value)
+        if language is None:
+            close = difflib.get_close_matches(value.lower(), [name.lower() for name in languages()], n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else "see docs/search.md"
+            raise bad(f"there is no language `{value}`", start, hint)
+        return Language(language)
 
     def _plain(self, field: Field, is_regex: bool) -> _Found:
         """A quoted text, /a regular expression/ or a bare word. `is_regex`: what a bare word is."""
-        start = self._at
-        opening = self._text[start]
+        scan = self._scan
+        start = scan.at
+        opening = scan.text[start]
         if opening == '"':
-            found = _Found(field, self._quoted(), False, start + 1)
-        elif opening == "/" and not is_regex and (end := self._slash()) is not None:
-            found = _Found(field, self._text[start + 1 : end], True, start + 2)
-            self._at = end + 1
+            found = _Found(field, scan.quoted(), False, start + 1)
+        elif opening == "/" and (not is_regex or field == "symbol") and (end := scan.slash()) is not None:
+            found = _Found(field, scan.text[start + 1 : end], True, start + 2)
+            scan.at = end + 1
         else:
-            found = _Found(field, self._word(is_regex), is_regex, start + 1)
+            found = _Found(field, scan.word(is_regex), is_regex, start + 1)
         if not found.pattern:
-            raise self._bad("there is nothing to search for here", start, "write at least one character")
+            raise bad("there is nothing to search for here", start, "write at least one character")
         return found
 
-    def _quoted(self) -> str:
-        start = self._at
-        pieces: list[str] = []
-        at = start + 1
-        while at < len(self._text):
-            char = self._text[at]
-            if char == '"':
-                self._at = at + 1
-                return "".join(pieces)
-            if char == "\\" and self._text[at + 1 : at + 2] in ('"', "\\"):
-                at += 1
-                char = self._text[at]
-            pieces.append(char)
-            at += 1
-        raise self._bad("this quote is never closed", start, 'write \\" for a quote inside quotes')
-
-    def _slash(self) -> int | None:
-        """Where the regular expression that starts here ends; `/usr/lib` has none and is a word."""
-        at = self._at + 1
-        while at < len(self._text):
-            if self._text[at] == "\\":
-                at += 1
-            elif self._text[at] == "/":
-                ends = at + 1 >= len(self._text) or self._text[at + 1].isspace() or self._text[at + 1] == ")"
-                if ends:
-                    return at if at > self._at + 1 else None
-            at += 1
-        return None
-
-    def _word(self, is_regex: bool) -> str:
-        """Up to a space, or to a parenthesis that closes what was not opened inside the word."""
-        start, opened = self._at, 0
-        while self._at < len(self._text) and not self._text[self._at].isspace():
-            char = self._text[self._at]
-            if char == "\\" and is_regex:
-                self._at += 1
-            elif char == "(":
-                opened += 1
-            elif char == ")":
-                if not opened and self._depth:
-                    break
-                opened -= 1
-            self._at += 1
-        self._at = min(self._at, len(self._text))
-        return self._text[start : self._at]
-
-    def _ends_group(self) -> bool:
-        return self._depth > 0 and self._text[self._at : self._at + 1] == ")"
-
-    def _skip(self) -> int:
-        while self._at < len(self._text) and self._text[self._at].isspace():
-            self._at += 1
-        return self._at
-
-    def _bad(self, message: str, at: int, hint: str) -> BadQuery:
-        return BadQuery(message, hint=hint, column=at + 1)
-
-    def _settle(self, tree: "_Tree") -> Query:
+    def _settle(self, tree: _Tree, kind: Kind) -> Query:
+        if isinstance(tree, Language):
+            return tree
         if isinstance(tree, _Found):
-            case = self._case == "yes" or (self._case != "no" and _has_capital(tree))
-            return Term(tree.field, tree.pattern, tree.regex, case, tree.column)
-        parts = tuple(self._settle(part) for part in tree.parts)
+            case = self._settings.get("case", "auto")
+            sensitive = case == "yes" or (case == "auto" and _has_capital(tree))
+            return Term(_meant(tree.field, kind), tree.pattern, tree.regex, sensitive, tree.column)
+        parts = tuple(self._settle(part, kind) for part in tree.parts)
         return Not(parts[0]) if tree.kind is Not else And(parts) if tree.kind is And else Or(parts)
 
 
-class _Branch(msgspec.Struct):
-    kind: type[And] | type[Or] | type[Not]
-    parts: "tuple[_Tree, ...]"
+def _meant(field: Field, kind: Kind) -> Field:
+    """Who asks for sources or paths means their names with a bare word."""
+    bare: dict[Kind, Field] = {"repo": "source", "path": "path"}
+    return bare.get(kind, field) if field == "any" else field
 
 
-_Tree = _Found | _Branch
+def _is_count(value: str) -> bool:
+    return value == "all" or (value.isdecimal() and value.isascii() and len(value) < 10 and int(value) > 0)
 
 
 def _has_capital(found: _Found) -> bool:

@@ -1,20 +1,42 @@
 """Search over everything mirrored: parse, see what the caller may see, ask the index, say how fresh each hit is."""
 
 import time
+from collections.abc import AsyncGenerator, Iterable
+from typing import Protocol
+
+import msgspec
 
 from skep.access.audit import note
+from skep.analysis.language import languages
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
-from skep.engines.index.base import Searcher, Standing
+from skep.engines.index.base import Searcher
+from skep.errors import BadQuery
 from skep.fleet.interest import Interest
-from skep.model.answers import Hit, SearchAnswer
+from skep.model.answers import Completion, Hit, RecordPage, SearchAnswer, SearchSummary, SourceHit
 from skep.model.caller import Caller
-from skep.model.search import FileHit, Limits
+from skep.model.search import Counted, FileHit, Limits
 from skep.search.adoption import request
+from skep.search.answering import answer, facets, source_answer
 from skep.search.catalogue import Catalogue
-from skep.search.query import parse
+from skep.search.completion import complete, writing
+from skep.search.fields import Kind
+from skep.search.finding import Finder, Standings
+from skep.search.paging import Shown
+from skep.search.query import Asked, ask
 from skep.sources.service import CATALOGUE
-from skep.sources.views import Named, Newest, named, newest
+from skep.sources.views import newest
+
+#: lines looked at, at least, where the answer says what else there is
+_FACET_LINES = 500
+#: sources whose names, or whose branches, are offered for completion
+_OFFERED = 200
+
+
+class Records(Protocol):
+    """What else can be searched: reports, or records of science. It shows callers only what they may see."""
+
+    async def __call__(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage: ...
 
 
 class Search:
@@ -23,19 +45,24 @@ class Search:
         self._clock = clock
         self._searcher = searcher
         self._interest = interest
-        self._catalogue = Catalogue({})
+        self.catalogue = Catalogue()
+        self._finder = Finder(searcher, self.catalogue)
+        #: who answers `type:report` and `type:record`
+        self.records: dict[Kind, Records] = {}
 
     async def start(self) -> None:
-        self._catalogue = Catalogue(await named(self._db))
+        await self.catalogue.refresh(self._db)
 
     async def follow(self) -> None:
         """Keep the catalogue current, and drop the index of what is no longer in it."""
+        for source, number in self._searcher.indexed():
+            if self.catalogue.find(number) is None:
+                await self._searcher.drop(source, number)
         async with self._db.listen(CATALOGUE) as bell:
             while True:
-                await self.start()
-                for source, number in self._searcher.indexed():
-                    if number not in self._catalogue.sources:
-                        await self._searcher.drop(source, number)
+                for removed in await self.catalogue.refresh(self._db):
+                    if self._searcher.standing(removed.number):
+                        await self._searcher.drop(removed.id, removed.number)
                 await bell.wait(60.0)
 
     async def reindex(self, caller: Caller, source: str) -> None:
@@ -48,35 +75,111 @@ class Search:
 
         await self._db.write(work)
 
-    async def search(self, caller: Caller, text: str, limits: Limits) -> SearchAnswer:
+    async def search(
+        self, caller: Caller, text: str, limits: Limits, *, page: str = "", with_facets: bool = False
+    ) -> SearchAnswer:
+        """One page, best first. Facets say what the files of this page are, and those that would follow."""
         caller.need("read")
         began = time.monotonic()
-        catalogue = self._catalogue
-        hits = self._searcher.search(catalogue.resolve(parse(text)), catalogue.visible(caller), limits)
-        found = [hit async for hit in hits]
+        asked = ask(text)
+        if asked.kind in ("report", "record"):
+            return await self._records(caller, asked, limits, page)
+        shown, limits = Shown.read(page), _counted(asked, limits)
+        if asked.kind == "repo":
+            found = await self._finder.page_of_sources(caller, asked, limits, shown)
+            hits, sources = [], await self._source_answers(found.page, found.standings)
+        else:
+            least = _FACET_LINES if with_facets else 0
+            found = await self._finder.page(caller, asked, limits, shown, least)
+            hits, sources = await self._answers(found.page, found.standings, asked), []
+        goes_on = found.more and found.page and not found.then.is_full
+        return SearchAnswer(
+            hits,
+            sum(len(hit.lines) for hit in hits),
+            found.partial or found.more,
+            round(time.monotonic() - began, 6),
+            found.counted,
+            found.then.token() if goes_on else "",
+            sources,
+            facets=facets(found.hits, self.catalogue.find) if with_facets else None,
+        )
+
+    async def _records(self, caller: Caller, asked: Asked, limits: Limits, page: str) -> SearchAnswer:
+        began = time.monotonic()
+        if asked.kind not in self.records:
+            raise BadQuery(f"there are no {asked.kind}s here", hint="leave `type:` out to search files")
+        found = await self.records[asked.kind](caller, asked.words, limits.lines, page)
+        counted = Counted(found.total, 0)
+        seconds = round(time.monotonic() - began, 6)
+        goes_on = bool(found.next_page)
+        return SearchAnswer([], 0, goes_on, seconds, counted, found.next_page, records=found.records)
+
+    async def stream(
+        self, caller: Caller, text: str, limits: Limits
+    ) -> AsyncGenerator[Hit | SourceHit | SearchSummary, None]:
+        """As they are found, and at the end a summary. What is wrong with the query is said at once."""
+        caller.need("read")
+        asked = ask(text)
+        if asked.kind in ("report", "record"):
+            raise BadQuery(f"{asked.kind}s come in pages, not as a stream", hint="accept application/json")
+        limits = msgspec.structs.replace(_counted(asked, limits), rank=False)
+        return self._stream(caller, asked, limits)
+
+    async def _stream(
+        self, caller: Caller, asked: Asked, limits: Limits
+    ) -> AsyncGenerator[Hit | SourceHit | SearchSummary, None]:
+        began, files, lines = time.monotonic(), 0, 0
+        if asked.kind == "repo":
+            async for found in self._finder.sources(caller, asked, limits):
+                for source in await self._source_answers([found], self._searcher):
+                    files += 1
+                    yield source
+                if files >= limits.lines:
+                    break
+            yield SearchSummary(0, 0, files >= limits.lines, round(time.monotonic() - began, 6))
+            return
+        hits = await self._finder.files(caller, asked, limits)
+        async for found in hits:
+            for hit in await self._answers([found], hits, asked):
+                files, lines = files + 1, lines + len(hit.lines)
+                yield hit
+        yield SearchSummary(files, lines, hits.partial, round(time.monotonic() - began, 6), hits.counted)
+
+    async def complete(self, caller: Caller, text: str, cursor: int) -> list[Completion]:
+        """What may stand at the cursor; only of what the caller may see."""
+        caller.need("read")
+        at = writing(text, cursor)
+        sources, branches = [], set[str]()
+        if at.field == "repo":
+            sources = [source.name for source in await self.catalogue.like(caller, at.value, _OFFERED)]
+        if at.field == "branch":
+            for source in await self.catalogue.like(caller, "", _OFFERED):
+                if standing := self._searcher.standing(source.number):
+                    branches.update(tip.name for tip in standing.tips)
+        return complete(text, cursor, sources, languages(), sorted(branches))
+
+    async def _answers(self, found: Iterable[FileHit], standings: Standings, asked: Asked) -> list[Hit]:
+        """Without those of sources that were removed meanwhile."""
+        found = list(found)
         fresh = await newest(self._db, {hit.source for hit in found})
         answers = [
-            _answer(hit, catalogue.sources[hit.source], hits.standing(hit.source), fresh.get(hit.source))
+            answer(hit, source, standing, fresh.get(hit.source), asked.kind)
             for hit in found
+            if (source := self.catalogue.find(hit.source)) and (standing := standings.standing(hit.source))
         ]
         self._interest.note({hit.source for hit in answers})
-        lines = sum(len(hit.lines) for hit in answers)
-        return SearchAnswer(answers, lines, hits.partial, round(time.monotonic() - began, 6))
+        return answers
+
+    async def _source_answers(self, found: Iterable[FileHit], standings: Standings) -> list[SourceHit]:
+        numbers = [hit.source for hit in found]
+        fresh = await newest(self._db, numbers)
+        return [
+            source_answer(source, standings.standing(number), fresh.get(number))
+            for number in numbers
+            if (source := self.catalogue.find(number))
+        ]
 
 
-def _answer(hit: FileHit, source: Named, standing: Standing, fresh: Newest | None) -> Hit:
-    tip = next(tip for n, tip in enumerate(standing.tips) if hit.branches >> n & 1)
-    # a later look that found the same commit makes the hit fresher than its own fetch
-    same = fresh is not None and fresh.commit == tip.commit
-    fetched_at = max(standing.fetched_at, fresh.looked) if fresh and same else standing.fetched_at
-    return Hit(
-        source.id,
-        source.name,
-        hit.path,
-        tip.name,
-        tip.commit,
-        fetched_at,
-        hit.blob,
-        hit.lines,
-        hit.more,
-    )
+def _counted(asked: Asked, limits: Limits) -> Limits:
+    """`count:` is what the person who wrote the query wants, whoever carried it here."""
+    return limits if asked.count is None else msgspec.structs.replace(limits, lines=asked.count)

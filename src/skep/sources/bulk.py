@@ -16,7 +16,7 @@ from skep.model.ids import new_ids
 from skep.model.source import Source
 from skep.sources.given import labels_of
 from skep.sources.service import CATALOGUE, Address, Sources, by_hand
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL
+from skep.sources.tables import INSERT_SOURCE, INSERT_URL, revise
 
 MOST = 10_000
 _AT_ONCE = 1_000
@@ -100,6 +100,7 @@ class Bulk:
 
     async def _insert(self, tx: Tx, made: Sequence[dict[str, Value]]) -> None:
         await tx.rows("UPDATE source_count SET number = number + :n WHERE id = 0", n=len(made))
+        await revise(tx)
         await tx.many(INSERT_SOURCE, [{key: row[key] for key in row if key != "canonical"} for row in made])
         await tx.many(INSERT_URL, [{"canonical": row["canonical"], "id": row["id"]} for row in made])
         await self._fleet.assign_many(tx, [str(row["id"]) for row in made])

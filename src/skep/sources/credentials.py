@@ -189,7 +189,12 @@ class Credentials:
             problem = error.message
         at = stored.updated_at if stored else None
         told = (spec.name, spec.host, spec.source, spec.use, spec.user, spec.public)
-        return CredentialInfo(*told, stored is not None, at, int(rows[0]["n"]), problem)
+        return CredentialInfo(*told, stored is not None, _origin(spec), at, int(rows[0]["n"]), problem)
+
+
+def _origin(spec: CredentialSpec) -> str:
+    places = (("file", spec.token_file), ("variable", spec.token_env), ("command", " ".join(spec.command[:1])))
+    return next((f"{kind} {place}" for kind, place in places if place), "")
 
 
 def _check(spec: CredentialSpec) -> None:

@@ -17,7 +17,7 @@ from skep.model.ids import new_id
 from skep.model.source import Change, Held, Source, SourceSettings
 from skep.sources.base import Addresses
 from skep.sources.given import labels_of, settings_of
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL, STEPS, change_of, source_of
+from skep.sources.tables import INSERT_SOURCE, INSERT_URL, REVISED, STEPS, change_of, revise, source_of
 from skep.sources.views import held, settings_with_labels
 
 #: rung when anything a waiting person might look at moved
@@ -75,6 +75,7 @@ class Sources:
                 await by_hand(tx, known[0]["source"])
                 return str(known[0]["source"])
             count = await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 0 RETURNING number")
+            await revise(tx)
             await tx.rows(
                 INSERT_SOURCE,
                 id=id,
@@ -161,9 +162,10 @@ class Sources:
         self, tx: Tx, id: str, visibility: Visibility | None, labels: str | None, settings: str | None = None
     ) -> None:
         """None stays as it is; `labels` and `settings` are JSON."""
+        await revise(tx)
         await tx.rows(
-            "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels), "
-            "settings = COALESCE(:settings, settings) WHERE id = :id",
+            "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels), "  # noqa: S608
+            f"settings = COALESCE(:settings, settings), {REVISED} WHERE id = :id",
             visibility=visibility,
             labels=labels,
             settings=settings,
@@ -175,8 +177,9 @@ class Sources:
         """A URL that no other source has."""
         await tx.rows("DELETE FROM url WHERE source = :id", id=source.id)
         await tx.rows(INSERT_URL, canonical=address.canonical, id=source.id)
+        await revise(tx)
         await tx.rows(
-            "UPDATE source SET url = :url, name = :name WHERE id = :id",
+            f"UPDATE source SET url = :url, name = :name, {REVISED} WHERE id = :id",  # noqa: S608
             url=address.url,
             name=address.name,
             id=source.id,
@@ -210,12 +213,16 @@ class Sources:
             added = await self.add(caller, url, visibility=visibility)
             return Fetching(added.source, added.source.added_at)
 
-    async def accept(self, caller: Caller, ref: str) -> Source:
-        """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed."""
+    async def accept(self, caller: Caller, ref: str, *, loss: str = "") -> Source:
+        """A person agrees with what the upstream did: the loss the source asks about, and no other, is followed.
+
+        With `loss`, only if that is the one."""
         caller.need("write")
         source = await self.show(caller, ref)
         if source.state != "asking" or source.failure is None:
             raise Conflict(f"{source.name} asks for nothing: it is {source.state}")
+        if loss not in ("", source.failure.loss):
+            raise Conflict(f"{source.name} asks about something else by now", hint="look again at what would be lost")
         loss = source.failure.loss
 
         async def work(tx: Tx) -> None:
@@ -250,7 +257,11 @@ class Sources:
         ids = [{"id": id} for id in sources]
         for table in ("url", "former_name", "entry"):
             await tx.many(f"DELETE FROM {table} WHERE source = :id", ids)  # noqa: S608
-        await tx.many("UPDATE source SET state = 'removed', epoch = epoch + 1 WHERE id = :id", ids)
+        await revise(tx)
+        await tx.many(
+            f"UPDATE source SET state = 'removed', epoch = epoch + 1, {REVISED} WHERE id = :id",  # noqa: S608
+            ids,
+        )
         tx.ring(CATALOGUE)
         tx.ring(MOVED)
 

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from skep.engines.db.base import Row
+from skep.engines.db.base import Row, Tx
 from skep.model.source import Change, Failure, Progress, Source, SourceSettings
 
 STEPS = [
@@ -16,13 +16,14 @@ STEPS = [
         default_branch TEXT NOT NULL, added_at DOUBLE PRECISION NOT NULL, last_looked DOUBLE PRECISION,
         last_fetched DOUBLE PRECISION, last_changed DOUBLE PRECISION, next_poll DOUBLE PRECISION,
         failure TEXT, failures BIGINT NOT NULL, indexed_commit TEXT, indexed_at DOUBLE PRECISION,
-        by_list BIGINT NOT NULL
+        by_list BIGINT NOT NULL, revision BIGINT NOT NULL
     );
     CREATE INDEX source_name ON source (name);
     CREATE INDEX source_state ON source (state, id);
     CREATE INDEX source_indexed ON source (indexed_at);
+    CREATE INDEX source_revision ON source (revision, number);
     CREATE TABLE source_count (id BIGINT PRIMARY KEY, number BIGINT NOT NULL);
-    INSERT INTO source_count (id, number) VALUES (0, 0);
+    INSERT INTO source_count (id, number) VALUES (0, 0), (1, 0);
     CREATE TABLE url (canonical TEXT PRIMARY KEY, source TEXT NOT NULL);
     CREATE INDEX url_source ON url (source);
     CREATE TABLE former_name (name TEXT PRIMARY KEY, source TEXT NOT NULL);
@@ -43,11 +44,21 @@ STEPS = [
 
 INSERT_SOURCE = """
     INSERT INTO source (id, number, kind, name, url, visibility, labels, settings, size, added_at, by_list,
-        state, epoch, accepted, default_branch, failures)
+        state, epoch, accepted, default_branch, failures, revision)
     VALUES (:id, :number, :kind, :name, :url, :visibility, :labels, :settings, :size, :now, :by_list,
-        'new', 1, '', '', 0)
+        'new', 1, '', '', 0, (SELECT number FROM source_count WHERE id = 1))
 """
 INSERT_URL = "INSERT INTO url (canonical, source) VALUES (:canonical, :id)"
+
+
+#: what a source's row says of who sees it under which name changes with this
+REVISED = "revision = (SELECT number FROM source_count WHERE id = 1)"
+
+
+async def revise(tx: Tx) -> None:
+    """Before rows are inserted or REVISED. Whoever revises waits for whoever did before: revisions commit in order,
+    so that who has seen one has seen all below it."""
+    await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 1")
 
 
 def source_of(row: Row, progress: Progress | None = None) -> Source:

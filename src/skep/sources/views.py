@@ -15,11 +15,13 @@ _NONE = SourceSettings()
 _WITH_BRANCH = "source JOIN entry ON entry.source = source.id AND entry.name = 'refs/heads/' || source.default_branch"
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, frozen=True, gc=False):
     id: str
     number: int
     name: str
     visibility: Visibility
+    living: bool
+    revision: int
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -29,9 +31,19 @@ class Newest(msgspec.Struct, frozen=True):
     looked: float
 
 
-async def named(db: Database) -> dict[int, Named]:
-    rows = await db.read("SELECT id, number, name, visibility FROM source WHERE state <> 'removed'")
-    return {row["number"]: Named(row["id"], row["number"], row["name"], row["visibility"]) for row in rows}
+async def named(db: Database, revision: int, number: int, limit: int) -> list[Named]:
+    """Sources by when they last changed name, visibility or existence, those after (revision, number) first."""
+    rows = await db.read(
+        "SELECT id, number, name, visibility, state, revision FROM source "
+        "WHERE (revision, number) > (:revision, :number) ORDER BY revision, number LIMIT :limit",
+        revision=revision,
+        number=number,
+        limit=limit,
+    )
+    return [
+        Named(row["id"], row["number"], row["name"], row["visibility"], row["state"] != "removed", row["revision"])
+        for row in rows
+    ]
 
 
 async def newest(db: Database, numbers: Collection[int]) -> dict[int, Newest]:

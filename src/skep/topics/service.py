@@ -29,7 +29,9 @@ TASKS = "skep.tasks"
 WORKERS = "skep.workers"
 #: sources that began or ceased to fail
 FAILURES = "skep.failures"
-OWN = (CHANGES, INDEXED, TASKS, WORKERS, FAILURES)
+#: what newly matches a saved search
+SEARCHES = "skep.searches"
+OWN = (CHANGES, INDEXED, TASKS, WORKERS, FAILURES, SEARCHES)
 
 MOST_PARTITIONS = 1024
 #: rung when topics are made, changed or removed

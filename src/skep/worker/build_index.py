@@ -13,7 +13,8 @@ import msgspec
 
 from skep.errors import SkepError
 from skep.sources.git.plan import expected
-from skep.worker.jobs import Batch, Broke, Compare, Compared, Counted, Job, Work, frame, read_frame, to_job
+from skep.worker.bookkeeping import analyse
+from skep.worker.jobs import Analyse, Batch, Broke, Compare, Compared, Counted, Job, Work, frame, read_frame, to_job
 from skep.worker.planning import build, plan
 
 _REPORT_SECONDS = 0.25
@@ -63,6 +64,8 @@ def _done(job: Work, reports: _Reports) -> msgspec.Struct:
             return build(job, reports)
         case Compare(folder, tips, ignore):
             return Compared(expected(Path(folder), tips, ignore))
+        case Analyse():
+            return analyse(job, reports)
 
 
 def _listen(jobs: "queue.SimpleQueue[Work]") -> None:

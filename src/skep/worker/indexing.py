@@ -1,7 +1,8 @@
 """The kinds of task that bring the index of a held source to what its mirror holds.
 
-`index` plans; what is small it builds and publishes itself, for the rest it adds `index.batch` tasks to its own context
-and an `index.publish` that needs them all. A task has finished only when searches see it.
+`index` plans; what is small it builds, publishes and analyses itself, for the rest it adds `index.batch` tasks to its
+own context, an `index.publish` that needs them all, and what `worker/analysing.py` does then. A task has finished only
+when searches see it.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from skep.model.source import Failure, Progress
 from skep.model.task import Extend, Need, Reply, Run, TaskSpec
 from skep.sources.git.mirror import folder_of
 from skep.sources.git.plan import Rules, stamp
+from skep.worker.analysing import Analysing
 from skep.worker.builders import Builders, BuildFailed
 from skep.worker.doer import Doing, TaskFailed
 from skep.worker.jobs import Batch, Compare, Compared, Finished, Indexed, Job, Planned
@@ -63,11 +65,14 @@ class Indexing:
         #: one index of a source at a time, or the second would begin where the first began
         self._turns: dict[str, asyncio.Lock] = {}
         self._counts: dict[str, dict[str, tuple[int, int]]] = {}
+        library = data / "worker" / "books"
+        self._analysing = Analysing(self._builders, ask, library, self._plan, self._report)
 
     @property
     def kinds(self) -> dict[str, Doing]:
         steps = {"index": self._index, "index.batch": self._batch, "index.publish": self._publish}
-        return {kind: self._careful(step) for kind, step in steps.items()}
+        kinds = {kind: self._careful(step) for kind, step in steps.items()}
+        return kinds | {kind: self._counted(step) for kind, step in self._analysing.kinds.items()}
 
     @property
     def progress(self) -> dict[str, Progress]:
@@ -100,44 +105,65 @@ class Indexing:
                 if run.last:
                     await self._give_up(await self._poller.find(watch.source) or watch, error.message)
                 raise
+
+        return self._counted(do)
+
+    def _counted(self, do: Doing) -> Doing:
+        async def counted(run: Run) -> Any:
+            source = run.spec.source
+            try:
+                return await do(run)
             finally:
-                self._counts.get(watch.source, {}).pop(run.task, None)
-                if not self._counts.get(watch.source):
-                    self._counts.pop(watch.source, None)
+                self._counts.get(source, {}).pop(run.task, None)
+                if not self._counts.get(source):
+                    self._counts.pop(source, None)
                 self._on_progress()
 
-        return do
+        return counted
 
     async def _index(self, run: Run, watch: Watch) -> dict[str, Any]:
-        """The upstream was as `fetched_at` says before the mirror is read, so the index is at least that fresh."""
-        async with self._turns.setdefault(watch.source, asyncio.Lock()):
-            stands = await self._ask(Where(watch.source))
-            if not isinstance(stands, Stands):
-                raise TaskFailed(f"{watch.source} is no longer wanted")
-            fence = Fence(watch.source, stands.epoch, watch.last_looked)
-            base = await self._base(run, stands)
-            out = self._deltas / new_id("dlt", self._clock.now())
-            job = Job(
-                watch.source,
-                watch.held.number,
-                self._mirror(watch.source),
-                base,
-                self._branches(watch),
-                self._rules,
-                str(out),
-                self._settings.index_batch,
-            )
-            planned = False
-            try:
-                answer = await self._builders.build(job, self._report(run))
+        """What is found out about small things is part of the same task, but nobody who searches waits for it."""
+        out = self._deltas / new_id("dlt", self._clock.now())
+        planned = False
+        try:
+            async with self._turns.setdefault(watch.source, asyncio.Lock()):
+                stands = await self._ask(Where(watch.source))
+                if not isinstance(stands, Stands):
+                    raise TaskFailed(f"{watch.source} is no longer wanted")
+                # the upstream was so before the mirror is read: the index is at least that fresh
+                fence = Fence(watch.source, stands.epoch, watch.last_looked)
+                answer = await self._builders.build(await self._job(run, watch, stands, out), self._report(run))
                 if isinstance(answer, Planned):
                     planned = await self._fan_out(run, out, answer.batches, fence)
                     return {"batches": answer.batches}
                 delta = answer.delta if isinstance(answer, Finished) else None
-                return await self._adopt(fence, delta)
-            finally:
-                if not planned:
-                    await self._remove(out)
+                told = await self._adopt(fence, delta)
+            return told | (await self._find_out(run, fence, out) if delta else {})
+        finally:
+            if not planned:
+                await self._remove(out)
+
+    async def _job(self, run: Run, watch: Watch, stands: Stands, out: Path) -> Job:
+        return Job(
+            watch.source,
+            watch.held.number,
+            self._mirror(watch.source),
+            await self._base(run, stands),
+            self._branches(watch),
+            self._rules,
+            str(out),
+            self._settings.index_batch,
+        )
+
+    async def _find_out(self, run: Run, fence: Fence, out: Path) -> dict[str, Any]:
+        """The index is published: whatever fails here is told, and that is all."""
+        if not self._settings.index_analyse:
+            return {}
+        try:
+            return await self._analysing.report(out, fence.source, fence.epoch, self._report(run))
+        except SkepError as error:
+            log.warning("a source was not analysed", extra={"source": fence.source, "reason": error.message})
+            return {"unanalysed": error.message}
 
     async def _base(self, run: Run, stands: Stands) -> tuple[Tip, ...] | None:
         """What the new index may be built upon."""
@@ -184,7 +210,8 @@ class Indexing:
             arguments={**where, "epoch": fence.epoch, "fetched_at": fence.fetched_at},
             needs=tuple(Need(task.name) for task in tasks),
         )
-        answer = await self._ask(Extend(run.context, (*tasks, publish)))
+        more = self._analysing.tasks(common, batches, out.name, fence.epoch) if self._settings.index_analyse else []
+        answer = await self._ask(Extend(run.context, (*tasks, publish, *more)))
         return isinstance(answer, Reply) and bool(answer.value)
 
     async def _batch(self, run: Run, watch: Watch) -> dict[str, Any]:
@@ -198,7 +225,8 @@ class Indexing:
         delta = await asyncio.to_thread(fold, out)
         fence = Fence(watch.source, int(given["epoch"]), float(given["fetched_at"]))
         told = await self._adopt(fence, delta)
-        await self._remove(out)
+        if not self._settings.index_analyse:
+            await self._remove(out)
         return told
 
     async def _adopt(self, fence: Fence, delta: Delta | None) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from skep.model.search import Delta, Tip
+from skep.model.report import Report
+from skep.model.search import BookInfo, Delta, Tip
 from skep.sources.git.plan import Rules
 
 _LENGTH = struct.Struct(">I")
@@ -44,6 +45,17 @@ class Compare(msgspec.Struct, frozen=True, tag=True):
     ignore: tuple[str, ...]
 
 
+class Analyse(msgspec.Struct, frozen=True, tag=True):
+    """Find out about the files of one batch of a plan. Without a batch: about all files at its tips, and fold them."""
+
+    out: str
+    #: the library of the worker: what is in it is known
+    library: str
+    n: int | None = None
+    #: what is known is put into new books as well
+    whole: bool = False
+
+
 class Counted(msgspec.Struct, frozen=True, tag=True):
     done: int
     total: int
@@ -69,13 +81,24 @@ class Compared(msgspec.Struct, frozen=True, tag=True):
     digest: str
 
 
+class Analysed(msgspec.Struct, frozen=True, tag=True):
+    #: files and bytes that were not known before
+    files: int
+    bytes: int
+    #: for the aggregator
+    books: tuple[BookInfo, ...]
+    #: some blobs that it should know then
+    sample: tuple[str, ...]
+    report: Report | None = None
+
+
 class Broke(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Built = Finished | Planned | Indexed | Compared
+Built = Finished | Planned | Indexed | Compared | Analysed
 Answer = Counted | Built | Broke
-Work = Job | Batch | Compare
+Work = Job | Batch | Compare | Analyse
 to_job = msgspec.msgpack.Decoder[Work](Work).decode
 to_answer = msgspec.msgpack.Decoder[Answer](Answer).decode
 

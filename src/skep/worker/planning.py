@@ -98,7 +98,7 @@ def split(files: Sequence[Entry], batch_bytes: int, max_file: int) -> list[list[
 def build(batch: Batch, report: Report) -> Indexed:
     out = Path(batch.out)
     made = read_plan(out)
-    files = msgspec.msgpack.decode(_read(out / f"batch-{batch.n}"), type=list[Entry])
+    files = read_batch(out, batch.n)
     folder = out / f"built-{batch.n}"
     shutil.rmtree(folder, ignore_errors=True)  # of a try that was ended
     report(0, len(files))
@@ -121,6 +121,10 @@ def fold(out: Path) -> Delta:
 
 def read_plan(out: Path) -> Plan:
     return msgspec.msgpack.decode(_read(out / "plan"), type=Plan)
+
+
+def read_batch(out: Path, n: int) -> list[Entry]:
+    return msgspec.msgpack.decode(_read(out / f"batch-{n}"), type=list[Entry])
 
 
 def _read(path: Path) -> bytes:

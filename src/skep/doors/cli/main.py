@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from skep.doors.cli import exits
-from skep.doors.cli.parser import build, guarded
+from skep.doors.cli.parser import build
+from skep.doors.cli.search_words import guarded
 from skep.doors.cli.terminal import clean
 from skep.errors import SkepError
 

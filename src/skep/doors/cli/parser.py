@@ -34,20 +34,6 @@ class FullCommand(Command):
         self.fill()
 
 
-_GUARD = "\0"
-
-
-def guarded(argv: Sequence[str]) -> list[str]:
-    """`-path:test` is a word of a query, not an option: it is marked, so that argparse leaves it alone."""
-    if not argv or argv[0] != "search":
-        return list(argv)
-    return [_GUARD + word if word[:1] == "-" and word[1:2] != "-" and ":" in word else word for word in argv]
-
-
-def query_word(word: str) -> str:
-    return word.removeprefix(_GUARD)
-
-
 def build(kind: type[Command] = Command) -> Command:
     return kind(
         prog="skep",
@@ -77,6 +63,8 @@ def _fill_root(parser: Command) -> None:
     )
     commands.add_parser("list", help="follow lists of sources", fill=_fill_lists)
     commands.add_parser("search", help="search all sources", fill=_fill_search, run="search:search")
+    commands.add_parser("report", help="what is in a source", fill=_fill_report, run="report:report")
+    commands.add_parser("searches", help="searches that are kept, and told of", fill=_fill_searches)
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
@@ -239,9 +227,20 @@ def _fill_remove(parser: Command) -> None:
 
 
 def _fill_search(parser: Command) -> None:
-    parser.add_argument("query", metavar="QUERY", nargs="+", type=query_word, help="words are joined by blanks")
-    parser.add_argument("--lines", metavar="N", type=int, default=50, help="matching lines at most (50)")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal")
+    from skep.doors.cli.search_words import fill
+
+    fill(parser)
+
+
+def _fill_searches(parser: Command) -> None:
+    from skep.doors.cli.search_words import fill_searches
+
+    fill_searches(parser)
+
+
+def _fill_report(parser: Command) -> None:
+    _ref(parser)
+    parser.add_argument("--commit", metavar="ID", default="", help="of this commit instead of the newest")
     json_option(parser)
 
 

@@ -11,58 +11,116 @@ from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.terminal import ago, clean, colourful, paint
 from skep.model.answers import Hit, SearchAnswer
-from skep.model.search import Line
+from skep.model.excerpt import Row, excerpts
+from skep.model.search import Counted
+
+#: with --count
+_MOST_COUNTED = 100_000
 
 
 def search(args: Namespace) -> int:
+    text = " ".join(args.query)
     with Client() as client:
-        answer = client.search(" ".join(args.query), args.lines)
+        if args.complete:
+            return _complete(client, text)
+        if args.count:
+            return _count(client.search(text, 1, count=_MOST_COUNTED).counted, args.json)
+        text = f"{text} type:file" if args.files else text
+        answer = client.search(text, args.lines, context=args.context, explain=args.explain)
     if args.json:
         lines = _objects(answer)
     elif colourful(args.color, sys.stdout):
-        lines = _grouped(answer, time.time())
+        lines = _grouped(answer, time.time(), args.explain)
     else:
-        lines = _flat(answer)
+        lines = _flat(answer, args.explain)
     for line in lines:
         sys.stdout.write(line + "\n")
     if answer.partial:
         sys.stdout.flush()
         print(f"skep: {answer.lines} lines shown; there may be more (--lines N shows more)", file=sys.stderr)
-    return exits.OK if answer.hits else exits.NOTHING_FOUND
+    return exits.OK if answer.hits or answer.sources or answer.records else exits.NOTHING_FOUND
+
+
+def _complete(client: Client, text: str) -> int:
+    """The query as it might go on, one in each line."""
+    for one in client.complete(text):
+        sys.stdout.write(clean(text[: one.start] + one.text.strip()) + "\n")
+    return exits.OK
+
+
+def _count(counted: Counted, json: bool) -> int:
+    if json:
+        sys.stdout.write(msgspec.json.encode(counted).decode() + "\n")
+    else:
+        more = "" if counted.exact else "+"
+        sys.stdout.write(f"{counted.lines:,}{more} lines in {counted.files:,}{more} files\n")
+    return exits.OK if counted.files else exits.NOTHING_FOUND
 
 
 def _objects(answer: SearchAnswer) -> Iterator[str]:
     """A file found by its name alone has no matching line: line, column and text are null."""
+    for one in (*answer.sources, *answer.records):
+        yield msgspec.json.encode(one).decode()
     for hit in answer.hits:
-        about = {"source": hit.source, "name": hit.name, "path": hit.path, "branch": hit.branch}
-        about |= {"commit": hit.commit, "blob": hit.blob}
+        about = {field: getattr(hit, field) for field in hit.__struct_fields__ if field not in ("lines", "more")}
+        if not hit.why:
+            del about["why"]
         for line in hit.lines or (None,):
-            place = {
+            place: dict[str, object] = {
                 "line": line and line.number,
                 "column": line and line.column,
                 "text": line and line.text,
                 "ranges": line.ranges if line else (),
             }
-            yield msgspec.json.encode({**about, **place, "fetched_at": hit.fetched_at}).decode()
+            if line and (line.before or line.after):
+                place |= {"before": line.before, "after": line.after}
+            if line and line.symbol:
+                place["symbol"] = line.symbol
+            yield msgspec.json.encode({**about, **place}).decode()
 
 
-def _flat(answer: SearchAnswer) -> Iterator[str]:
+def _flat(answer: SearchAnswer, explain: bool) -> Iterator[str]:
+    for name in [*(one.name for one in answer.sources), *(one.name for one in answer.records)]:
+        yield clean(name)
+    cut = False
     for hit in answer.hits:
         place = f"{hit.name}:{hit.path}"
-        if not hit.lines:
+        if explain:
+            yield clean(f"{place}: {_why(hit)}")
+        elif not hit.lines:
             yield clean(place)
-        for line in hit.lines:
-            yield clean(f"{place}:{line.number}:{line.column}:{line.text}")
+        for rows in excerpts(hit.lines):
+            if cut and any(row.line is None for row in rows):
+                yield "--"
+            for row in rows:
+                yield clean(f"{place}:{row.number}:{row.line.column}:{row.text}" if row.line else _beside(place, row))
+            cut = True
 
 
-def _grouped(answer: SearchAnswer, now: float) -> Iterator[str]:
+def _beside(place: str, row: Row) -> str:
+    return f"{place}-{row.number}-{row.text}"
+
+
+def _grouped(answer: SearchAnswer, now: float, explain: bool) -> Iterator[str]:
+    for source in answer.sources:
+        fresh = f"{source.branch} {(source.commit or '')[:8]}, current {ago(source.fetched_at, now)}"
+        yield f"{paint(clean(source.name), '1')}  {paint(clean(fresh) if source.branch else 'not searchable yet', '2')}"
+    for record in answer.records:
+        fields = ", ".join(f"{name} {value}" for name, value in record.fields.items())
+        yield f"{paint(clean(record.name), '1')}  {paint(clean(fields), '2')}"
     for number, hit in enumerate(answer.hits):
         if number:
             yield ""
         yield _header(hit, now)
-        room = max((len(str(line.number)) for line in hit.lines), default=0)
-        for line in hit.lines:
-            yield f"{paint(str(line.number).rjust(room), '32')}  {_marked(line)}"
+        if explain:
+            yield paint(clean(_why(hit)), "2")
+        groups = excerpts(hit.lines)
+        room = max((len(str(rows[-1].number)) for rows in groups), default=0)
+        for nth, rows in enumerate(groups):
+            if nth and any(row.line is None for row in rows):
+                yield " " * room + "  …"
+            for row in rows:
+                yield f"{paint(str(row.number).rjust(room), '32' if row.line else '2')}  {_marked(row)}"
         if hit.more:
             yield " " * room + "  …"
 
@@ -72,9 +130,15 @@ def _header(hit: Hit, now: float) -> str:
     return f"{paint(clean(hit.name), '1')} {paint(clean(hit.path), '35')}  {paint(fresh, '2')}"
 
 
-def _marked(line: Line) -> str:
-    text, parts, at = clean(line.text), [], 0
-    for start, end in line.ranges:
+def _why(hit: Hit) -> str:
+    return f"{hit.score:g} = " + " + ".join(f"{reason.name} {reason.points:g}" for reason in hit.why)
+
+
+def _marked(row: Row) -> str:
+    text, parts, at = clean(row.text), [], 0
+    if row.line is None:
+        return paint(text, "2")
+    for start, end in row.line.ranges:
         parts += [text[at:start], paint(text[start:end], "1;31")]
         at = end
     return "".join(parts) + text[at:]

@@ -13,6 +13,8 @@ from skep.clock import SystemClock
 from skep.doors.pages import show, static
 from skep.model.answers import ErrorBody
 from skep.model.caller import Caller
+from skep.model.excerpt import excerpts
+from skep.search.completion import quoted
 
 
 @cache
@@ -31,6 +33,10 @@ def _environment() -> Environment:
         "entry": show.entry,
         "version": show.version,
         "rows": show.rows,
+        "pieces": show.pieces,
+        "excerpts": excerpts,
+        "query": show.query,
+        "quoted": quoted,
     }
     env.globals |= {"asset": static.url, "ago": show.ago, "count": show.count, "version": skep.__version__}
     return env

@@ -1,8 +1,8 @@
 """How things look to people. Pure."""
 
 import time
-from collections.abc import Sequence
-from urllib.parse import quote
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
@@ -58,21 +58,30 @@ def url_path(path: str) -> str:
     return quote(path, safe="/:@", errors="surrogateescape")
 
 
+def query(values: Mapping[str, object]) -> str:
+    """For behind the question mark of a URL; what is empty is left out."""
+    return urlencode({name: value for name, value in values.items() if value}, errors="surrogatepass")
+
+
 def parts(line: Line) -> list[tuple[str, bool]]:
-    """The line cut into pieces: text, and whether it matched."""
-    pieces: list[tuple[str, bool]] = []
+    return pieces(line.text, line.ranges)
+
+
+def pieces(text: str, ranges: Iterable[tuple[int, int]]) -> list[tuple[str, bool]]:
+    """A text cut where it matched: each piece, and whether it did."""
+    made: list[tuple[str, bool]] = []
     place = 0
-    for first, last in sorted(line.ranges):
-        start, end = max(first, place), min(last, len(line.text))
+    for first, last in sorted(ranges):
+        start, end = max(first, place), min(last, len(text))
         if start >= end:
             continue
         if start > place:
-            pieces.append((line.text[place:start], False))
-        pieces.append((line.text[start:end], True))
+            made.append((text[place:start], False))
+        made.append((text[start:end], True))
         place = end
-    if place < len(line.text):
-        pieces.append((line.text[place:], False))
-    return pieces
+    if place < len(text):
+        made.append((text[place:], False))
+    return made
 
 
 def rows(lines: Sequence[Markup], first: int) -> Markup:

@@ -4,13 +4,16 @@ from litestar import Litestar
 
 from skep.doors.pages import (
     contexts,
+    credentials,
     docs,
     files,
     lists,
     log,
     login,
+    reports,
     rules,
     search,
+    searches,
     sources,
     static,
     status,
@@ -21,8 +24,11 @@ from skep.doors.pages import (
 
 HANDLERS = [
     *search.HANDLERS,
+    *searches.HANDLERS,
     *sources.HANDLERS,
+    *reports.HANDLERS,
     *lists.HANDLERS,
+    *credentials.HANDLERS,
     *files.HANDLERS,
     *login.HANDLERS,
     *topics.HANDLERS,

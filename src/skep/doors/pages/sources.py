@@ -1,4 +1,4 @@
-"""The list of sources, one source, and the three things a person does with them: add, fetch now, remove."""
+"""The list of sources, one source, and what a person does with them: add, fetch now, accept a loss, remove."""
 
 from typing import Any
 
@@ -24,6 +24,11 @@ _BUSY = ("new", "cloning")
 class AddForm(msgspec.Struct):
     url: str = ""
     visibility: Visibility = "public"
+
+
+class AcceptForm(msgspec.Struct):
+    #: as the person saw it
+    loss: str = ""
 
 
 @get("/sources", include_in_schema=False)
@@ -82,6 +87,12 @@ async def fetch_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirec
     return Redirect(f"/sources/{asked.source.id}", status_code=303)
 
 
+@post("/sources/{id:str}/accept", include_in_schema=False)
+async def accept_form(core: TheCore, caller: Asker, id: FromPath[str], data: URLEncodedBody[AcceptForm]) -> Redirect:
+    source = await core.sources.accept(caller, id, loss=data.loss)
+    return Redirect(f"/sources/{source.id}", status_code=303)
+
+
 @post("/sources/{id:str}/remove", include_in_schema=False)
 async def remove_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     await core.sources.remove(caller, id)
@@ -118,4 +129,4 @@ async def _readme(core: TheCore, caller: Asker, tree: Tree | None) -> FileView |
     return file if file.text and len(file.text) <= _README_LIMIT else None
 
 
-HANDLERS = [sources_page, add_source_form, source_page, fetch_form, remove_form]
+HANDLERS = [sources_page, add_source_form, source_page, fetch_form, accept_form, remove_form]

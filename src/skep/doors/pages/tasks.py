@@ -30,7 +30,7 @@ async def tasks_page(
     request: Asked, core: TheCore, caller: Asker, page: PageToken = "", in_state: InTaskState = None
 ) -> Response[bytes]:
     found = await core.tasks.list(caller, page=page, limit=_PER_PAGE, state=in_state or "")
-    return render(request, "tasks.html", found=found, page=page, state=in_state, states=get_args(TaskState))
+    return render(request, "tasks.html", found=found, page=page, state=in_state, states=(None, *get_args(TaskState)))
 
 
 @get("/tasks/{id:str}", include_in_schema=False)

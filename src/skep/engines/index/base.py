@@ -1,6 +1,6 @@
 """The Index face, in two halves: a Builder on workers makes immutable deltas, a Searcher on aggregators adopts them."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.engines.index.books import BookInfo
-from skep.model.search import Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
+from skep.engines.db.base import Tx
+from skep.model.search import BookInfo, Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
 Visible = NDArray[np.bool_]
@@ -57,6 +57,12 @@ class Hits(Protocol):
         ...
 
 
+#: searches the files of one source that a delta takes away, or those it brings
+Side = Callable[[Query, Limits], Hits]
+#: is shown both sides of a delta; what it returns is done in the transaction that adopts it
+Watcher = Callable[[Delta, Fence, Side, Side], Awaitable[Callable[[Tx], Awaitable[None]] | None]]
+
+
 class Size(msgspec.Struct, frozen=True):
     shards: int
     documents: int
@@ -68,7 +74,7 @@ class Searcher(Protocol):
         """Open what the database names, set damaged shards aside, remove folders nobody names."""
         ...
 
-    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+    async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         """Swap in a delta, in one transaction; doing it twice is harmless. False when fence or base are stale."""
         ...
 

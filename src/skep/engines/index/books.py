@@ -46,14 +46,6 @@ class Definition(NamedTuple):
     kind: int
 
 
-class BookInfo(msgspec.Struct, frozen=True):
-    """A book that was written and is not in the library of the aggregator yet."""
-
-    id: str
-    path: str
-    blobs: int
-
-
 class Entry(NamedTuple):
     blob: str
     definitions: Sequence[Definition]
@@ -131,6 +123,11 @@ class Book:
         start, end = self._facts_at[place : place + 2].tolist()
         base = self._base + self._header.sections["facts"][1]
         return self._map[base + start : base + end]
+
+    def entry(self, place: int) -> Entry:
+        span = slice(*self.starts[place : place + 2].tolist())
+        rows = zip(*(array[span].tolist() for array in (self.at, self.size, self.line, self.kind)), strict=True)
+        return Entry(self.blobs[place].decode(), [Definition(*row) for row in rows], self.facts(place))
 
 
 class Books:

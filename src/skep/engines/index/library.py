@@ -17,7 +17,6 @@ from skep.engines.index.books import (
     SUFFIX,
     Array,
     Book,
-    BookInfo,
     Books,
     Entry,
     Header,
@@ -26,6 +25,7 @@ from skep.engines.index.books import (
     rows_of,
 )
 from skep.errors import Damaged
+from skep.model.search import BookInfo
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ _MATCH = {
     WORD: ("whole word", 200.0),
     DEFINITION: ("definition", 400.0),
 }
-_PATH = {FOLDER: ("in a folder's name", 25.0), BASENAME: ("in the file's name", 80.0), STEM: ("the file's name", 140.0)}
-_MARKS = ((TEST, "test", -70.0), (VENDORED, "vendored", -90.0), (GENERATED, "generated", -90.0))
+_PATH = {FOLDER: ("in a folder's name", 25.0), BASENAME: ("in the file's name", 80.0), STEM: ("the file's name", 160.0)}
+_MARKS = ((TEST, "test", -130.0), (VENDORED, "vendored", -150.0), (GENERATED, "generated", -150.0))
 _NEAR = 60.0
 _MANY, _HALF = 20.0, 8
 

@@ -132,6 +132,10 @@ def _is_file(entry: Entry) -> bool:
     return entry.kind == "blob" and entry.mode & _TYPE == _FILE
 
 
+def is_text(content: bytes) -> bool:
+    return b"\0" not in content[:_BINARY_WITHIN]
+
+
 def documents(
     folder: Path, files: Iterable[Entry], rules: Rules, *, budget: int = CONTENT_BUDGET
 ) -> Iterator[Document]:
@@ -144,7 +148,7 @@ def documents(
         else:
             yield Document(entry.path, entry.oid, b"", *classify(entry.path, b""), entry.branches)
     for oid, content in contents(folder, paths):
-        text = b"" if content is None or b"\0" in content[:_BINARY_WITHIN] else content
+        text = content if content is not None and is_text(content) else b""
         for path, branches in paths[oid]:
             budget -= len(text)
             language, marks = classify(path, text)

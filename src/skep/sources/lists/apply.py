@@ -21,7 +21,7 @@ from skep.sources.lists.parse import Entry
 from skep.sources.lists.tables import UPSERT_LISTED
 from skep.sources.lists.yaml import Problem
 from skep.sources.service import CATALOGUE, Sources
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL, source_of
+from skep.sources.tables import INSERT_SOURCE, INSERT_URL, REVISED, revise, source_of
 
 AT_ONCE = 1_000
 _KEY = ("list", "file", "name")
@@ -118,6 +118,7 @@ class Apply:
         now = self._clock.now()
         count = await tx.rows("UPDATE source_count SET number = number + :n WHERE id = 0 RETURNING number", n=len(made))
         first = count[0]["number"] - len(made) + 1
+        await revise(tx)
         rows: list[dict[str, Value]] = [
             {
                 "id": id,
@@ -157,8 +158,9 @@ class Apply:
         said: dict[str, list[Row]] = {}
         for row in sorted(rows, key=lambda row: [row[name] for name in _KEY]):
             said.setdefault(row["source"], []).append(row)
+        await revise(tx)
         await tx.many(
-            "UPDATE source SET labels = :labels, settings = :settings, visibility = :visibility "
+            f"UPDATE source SET labels = :labels, settings = :settings, visibility = :visibility, {REVISED} "  # noqa: S608
             "WHERE id = :id AND by_list = 1",
             [{"id": id, **_together(theirs)} for id, theirs in said.items()],
         )

@@ -10,5 +10,5 @@ __all__ = ["OpenSearchSearcher", "open_opensearch"]
 
 
 async def open_opensearch(url: str, *, data: Path, db: Database) -> OpenSearchSearcher:
-    """`opensearch://[USER:PASSWORD@]HOST[:PORT][/PREFIX][?tls=yes&shards=3&replicas=1]`."""
-    return OpenSearchSearcher(parse(url), db)
+    """`opensearch://[USER:PASSWORD@]HOST[:PORT][/PREFIX][?tls=yes&shards=3&replicas=1]`; books in DATA/books."""
+    return OpenSearchSearcher(parse(url), db, data / "books")

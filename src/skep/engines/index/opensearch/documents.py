@@ -32,7 +32,7 @@ MAPPING: dict[str, Any] = {
     "properties": {
         "place": _LONG,
         "source": _LONG,
-        "marked": {"type": "boolean", "index": False},
+        "marked": {"type": "boolean", "doc_values": False},
         "size": {"type": "long", "index": False},
         "language": {"type": "keyword", "doc_values": False},
         "path": {"type": "keyword"},

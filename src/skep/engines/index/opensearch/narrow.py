@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from skep.engines.index.opensearch.documents import words
-from skep.engines.index.trigram.compiled import Shelf
+from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.plan import All, Grams, Pair, Plan, Some
 from skep.model.search import And, Language, Not, Or, Query, Term, Within, terms
 
@@ -19,17 +19,16 @@ _MOST_VALUES = 60_000
 _NOTHING: Filter = {"match_none": {}}
 
 
-def narrow(query: Query, shelf: Shelf) -> Filter | None:
+def narrow(compiled: Compiled) -> Filter | None:
     """None: any document."""
-    plans = {term: _planned(term, shelf) for term in terms(query) if term.field != "branch"}
-    groups = sum(_groups(plan) * (2 if term.field == "any" else 1) for term, plan in plans.items())
-    return _Narrower(plans, _MOST_CLAUSES // max(1, groups)).filter(query)
+    return _Narrower(compiled).filter(compiled.query)
 
 
-def _planned(term: Term, shelf: Shelf) -> Plan | None:
-    finder = shelf.take(term)
-    shelf.put(term, finder)
-    return finder.plan
+def likely(compiled: Compiled) -> Filter:
+    """Documents whose paths promise the best hits."""
+    asked = [term for term in compiled.shown if term.field == "any"]
+    found = [_Narrower(compiled).path(term) for term in asked]
+    return _any([one for one in found if one is not None])
 
 
 def among(numbers: Iterable[int]) -> Filter:
@@ -50,10 +49,11 @@ def _groups(plan: Plan | None) -> int:
 
 
 class _Narrower:
-    def __init__(self, plans: dict[Term, Plan | None], keys: int) -> None:
-        self._plans = plans
+    def __init__(self, compiled: Compiled) -> None:
+        self._plans = {term: finder.plan for term, finder in compiled.finders.items() if term.field != "branch"}
+        groups = sum(_groups(plan) * (2 if term.field == "any" else 1) for term, plan in self._plans.items())
         #: of one literal; 0: there are too many of them
-        self._keys = min(keys, _MOST_KEYS)
+        self._keys = min(_MOST_CLAUSES // max(1, groups), _MOST_KEYS)
 
     def filter(self, query: Query) -> Filter | None:
         match query:
@@ -79,6 +79,10 @@ class _Narrower:
         if term.field == "any":
             return _any([self._plan(plan, "grams"), self._plan(plan, "path_grams")])
         return self._plan(plan, "path_grams" if term.field == "path" else "grams")
+
+    def path(self, term: Term) -> Filter | None:
+        plan = self._plans.get(term)
+        return None if plan is None or not self._keys else self._plan(plan, "path_grams")
 
     def _plan(self, plan: Plan, field: str) -> Filter:
         match plan:

@@ -1,8 +1,11 @@
 """Requests to the server. They wait in threads, as searches do; one client with its connections serves them all."""
 
+import os
+import ssl
 import time
 from typing import Any
 
+import certifi
 import httpx
 import msgspec
 
@@ -12,6 +15,10 @@ from skep.errors import Busy, Damaged, NoSpace, SkepError, Unavailable
 _CONNECT_SECONDS, _SECONDS = 5.0, 60.0
 #: deleting by query takes as long as it takes
 _LONG_SECONDS = 3600.0
+
+
+def _trusted() -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
 
 
 class Slow(Unavailable):
@@ -26,7 +33,9 @@ class Node:
             base_url=address.url,
             auth=(address.user, address.password) if address.user else None,
             timeout=httpx.Timeout(_SECONDS, connect=_CONNECT_SECONDS),
+            # no proxies and no .netrc: the URL says it all, but for whom to trust
             trust_env=False,
+            verify=_trusted() if address.url.startswith("https:") else False,
         )
 
     def close(self) -> None:

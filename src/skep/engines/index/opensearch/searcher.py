@@ -15,8 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
+import numpy as np
+
 from skep.engines.db.base import Database
-from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
+from skep.engines.index.books import BookInfo
+from skep.engines.index.library import Library, merge, pick
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, batches
 from skep.engines.index.opensearch.hits import OpenSearchHits
@@ -27,9 +31,11 @@ from skep.engines.index.opensearch.tables import ALL, Gone, Tables
 from skep.engines.index.opensearch.view import Reader, State
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.folders import open_shard
+from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.shard import Shard
+from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Damaged, SkepError
-from skep.model.search import Damage, Delta, Document, Fence, Limits, Query, ShardInfo
+from skep.model.search import BookInfo, Damage, Delta, Document, Fence, Limits, Query, ShardInfo
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +45,12 @@ _MOST_PATHS = 10_000
 
 
 class OpenSearchSearcher:
-    def __init__(self, address: Address, db: Database) -> None:
+    def __init__(self, address: Address, db: Database, books: Path) -> None:
         self._node = Node(address)
         self._indexes = Indexes(self._node, address)
         self._tables = Tables(db, address.prefix)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._library = Library(books)
         self._shelf = Shelf()
         self._state = State()
         #: states that running searches look at: what they see is not deleted yet
@@ -57,6 +64,8 @@ class OpenSearchSearcher:
     async def start(self) -> None:
         await self._tables.migrate()
         await self._identify()
+        await asyncio.to_thread(self._library.sweep)
+        await self._show_books()
         await self._load()
         await self._measure()
 
@@ -64,8 +73,13 @@ class OpenSearchSearcher:
         """What the database says; after something went wrong nobody else knows for sure."""
         _, generation = await self._tables.known()
         gone = {(one.number, one.path): one.generation for one in await self._tables.gone()}
-        aborted = frozenset(await self._tables.aborted())
-        self._state = State(generation, await self._tables.standings(), gone, aborted, self._state.size)
+        self._state = replace(
+            self._state,
+            generation=generation,
+            standings=await self._tables.standings(),
+            gone=gone,
+            aborted=frozenset(await self._tables.aborted()),
+        )
         self._sure = True
 
     async def _identify(self) -> bool:
@@ -80,7 +94,7 @@ class OpenSearchSearcher:
         await self._tables.lose()
         return not known
 
-    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+    async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._change():
             if await self._tables.is_repeat(delta):
                 await asyncio.to_thread(_remove, delta.shards)
@@ -96,12 +110,24 @@ class OpenSearchSearcher:
             self._sure = False
             generation = await self._tables.begin()
             await asyncio.to_thread(self._write, generation, delta.number, shards)
-            if not await self._tables.adopt(delta, fence, generation):
+            also = await watcher(delta, fence, *self._sides(delta, fence, shards)) if watcher else None
+            if not await self._tables.adopt(delta, fence, generation, also):
                 return False
             await self._load()
             await asyncio.to_thread(_remove, delta.shards)
             await self._tidy()
             return True
+
+    def _sides(self, delta: Delta, fence: Fence, shards: Sequence[Shard]) -> tuple[Side, Side]:
+        """What goes is searched among all of the source: nobody compares more than files of one name."""
+        mine = np.arange(delta.number + 1) == delta.number
+        standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at, delta.rules)
+        parts = tuple(Part(shard, np.zeros(shard.documents, bool)) for shard in shards)
+        new = Snapshot(parts, {delta.number: standing})
+        return (
+            lambda query, limits: self.search(query, mine, limits),
+            lambda query, limits: TrigramHits(self._executor, new, _unread, query, mine, limits, self._shelf),
+        )
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
@@ -117,6 +143,13 @@ class OpenSearchSearcher:
             self._node.bulk(self._node.prefix, lines)
         self._node.call("POST", f"{self._node.prefix}/_refresh")
 
+    async def annotate(self, info: BookInfo) -> bool:
+        """Books are not kept here: `sym:` finds nothing, and what is defined ranks like what is used."""
+        return True
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return True
+
     async def drop(self, source: str, number: int) -> None:
         async with self._change():
             if number in self._state.standings:
@@ -124,6 +157,22 @@ class OpenSearchSearcher:
                 await self._tables.drop(source, Gone(number, ALL, await self._tables.begin()))
                 await self._load()
                 await self._tidy()
+
+    async def annotate(self, info: BookInfo) -> bool:
+        async with self._change():
+            try:
+                await asyncio.to_thread(self._library.take_in, info)
+            except (Damaged, OSError) as error:
+                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
+                return False
+            await self._show_books()
+            return True
+
+    async def _show_books(self) -> None:
+        self._state = replace(self._state, books=await asyncio.to_thread(self._library.open))
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return bool(self._state.books.has(np.array(blobs, np.bytes_)).all())
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
         self._looked_at.add(self._state)
@@ -161,18 +210,25 @@ class OpenSearchSearcher:
         """Merging is the server's affair; here the dead are deleted, and an index of an older format is copied."""
         async with self._change():
             await self._tidy()
-            if await asyncio.to_thread(self._indexes.is_current):
-                return False
-            await self._copy()
-            return True
+            if not await asyncio.to_thread(self._indexes.is_current):
+                await self._copy()
+                return True
+            chosen = pick(self._state.books.books)
+            if chosen:
+                await asyncio.to_thread(merge, self._library, chosen)
+                await self._show_books()
+            return bool(chosen)
 
     async def _copy(self) -> None:
         """Into a new index, aside; then the alias is swapped. Until then the old one answers."""
         state = self._state
-        groups = Reader(self._node, state).groups([])
+        reader = Reader(self._node, state)
+        bodies = (one for group in reader.groups([]) for one in reader.bodies(group))
         known, _ = await self._tables.known()
         name, uuid = await asyncio.to_thread(self._indexes.make)
-        await asyncio.to_thread(self._indexes.fill, name, ((o.place, o.source, d) for g in groups for o, d in g))
+        await asyncio.to_thread(
+            self._indexes.fill, name, ((light.place, light.source, document) for light, document in bodies)
+        )
         await self._tables.know([*known, uuid])
         await asyncio.to_thread(self._indexes.swap, name)
         await self._tables.know([uuid])
@@ -240,3 +296,7 @@ def _queries(dead: list[Gone]) -> Iterator[Filter]:
             piece = paths[at : at + _MOST_PATHS]
             named = [] if ALL in piece else [{"terms": {"path": piece}}]
             yield {"bool": {"filter": [*older, *named]}}
+
+
+def _unread(damaged: dict[str, str]) -> None:
+    log.warning("a delta cannot be searched for what is new", extra={"damaged": damaged})

@@ -4,6 +4,8 @@ A document on the server is never changed. It counts when the database says so: 
 committed here, until it is gone by what is said here. Deleting it on the server comes later, when nobody looks.
 """
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from skep.engines.db.base import Database, Row, Tx
@@ -128,7 +130,9 @@ class Tables:
 
         return await self._db.write(work)
 
-    async def adopt(self, delta: Delta, fence: Fence, generation: int) -> bool:
+    async def adopt(
+        self, delta: Delta, fence: Fence, generation: int, also: Callable[[Tx], Awaitable[None]] | None = None
+    ) -> bool:
         """False, and nothing changed, when another adoption came first."""
 
         async def work(tx: Tx) -> bool:
@@ -152,6 +156,8 @@ class Tables:
             await tx.many(_GONE, [msgspec.structs.asdict(gone) for gone in gone_by(delta, generation)])
             await tx.rows("DELETE FROM remote_aborted WHERE generation = :generation", generation=generation)
             await tx.rows("DELETE FROM remote_lost WHERE source = :source", source=delta.source)
+            if also is not None:
+                await also(tx)
             return True
 
         return await self._db.write(work)

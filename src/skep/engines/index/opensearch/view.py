@@ -5,6 +5,7 @@ So everything that is decided about a document (does it match, where, how well) 
 
 import base64
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,13 +18,17 @@ import msgspec
 import numpy as np
 
 from skep.engines.index.base import Size, Standing
+from skep.engines.index.books import Books
 from skep.engines.index.opensearch.documents import LIGHT, PLACE_BITS, Light, light
-from skep.engines.index.opensearch.narrow import Filter, among, narrow
+from skep.engines.index.opensearch.narrow import Filter, among, likely, narrow
 from skep.engines.index.opensearch.node import Node, Slow
+from skep.engines.index.opensearch.sift import Sift
 from skep.engines.index.opensearch.tables import ALL
 from skep.engines.index.trigram.build import TrigramBuilder
+from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.hits import Asked
-from skep.engines.index.trigram.search import OutOfTime
+from skep.engines.index.trigram.match import Watch
+from skep.engines.index.trigram.search import LOOK_PER_FILE, OutOfTime
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Unavailable
@@ -36,8 +41,8 @@ _FIRST_BYTES, _BYTES = 500_000, 4_000_000
 #: bytes of content out of which the best are chosen, and how many when they are also counted; and the share of the
 #: time that is spent on fetching them
 _RANKED_BYTES, _COUNTED_BYTES, _RANKED_SHARE = 32_000_000, 64_000_000, 0.5
-#: shards that live for milliseconds are best kept in memory
-_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # a folder of its own is made there
+#: shards that live for milliseconds are best kept in memory, where there is this much of it to spare
+_MEMORY, _SPARE = Path("/dev/shm"), 512_000_000  # noqa: S108  # a folder of its own is made there
 
 _decode = msgspec.msgpack.Decoder(Document).decode
 
@@ -53,6 +58,7 @@ class State:
     gone: dict[tuple[int, str], int] = field(default_factory=dict)
     aborted: frozenset[int] = frozenset()
     size: Size = field(default_factory=lambda: Size(0, 0, 0))
+    books: Books = field(default_factory=Books)
 
     def is_live(self, one: Light) -> bool:
         if one.source not in self.standings or one.born > self.generation or one.born in self.aborted:
@@ -62,23 +68,26 @@ class State:
 
 
 class Reader:
-    """Reads documents of one state, in the order of their places; `likely_first`: tests, copies and the like last."""
+    """Reads documents of one state, in the order of their places; with `first`, those that it is true for first."""
 
-    def __init__(self, node: Node, state: State, until: float | None = None, likely_first: bool = False) -> None:
+    def __init__(self, node: Node, state: State, until: float | None = None, first: list[Filter] | None = None) -> None:
         self._node = node
         self._state = state
         self._until = until
-        self._order = [{"marked": "asc"}] if likely_first else []
+        self._first = first
 
     def lights(self, filters: list[Filter]) -> Iterator[list[Light]]:
         asked: dict[str, Any] = {
             "size": _FIRST_PAGE,
             "query": {"bool": {"filter": filters}},
-            "sort": [*self._order, {"place": "asc"}],
+            "sort": [{"place": "asc"}],
             "docvalue_fields": list(LIGHT),
             "stored_fields": "_none_",
             "track_total_hits": False,
         }
+        if self._first is not None:
+            asked["query"]["bool"]["should"] = [{"constant_score": {"filter": one}} for one in self._first]
+            asked["sort"] = [{"_score": "desc"}, {"place": "asc"}]
         while True:
             answer = self._call(f"{self._node.prefix}/_search", asked, allow_partial_search_results="false")
             hits = answer["hits"]["hits"]
@@ -93,8 +102,8 @@ class Reader:
         documents = [_document(found) for found in answer["docs"]]
         return list(zip(wanted, documents, strict=True))
 
-    def groups(self, filters: list[Filter]) -> Iterator[list[tuple[Light, Document]]]:
-        """Documents with their bodies, some megabytes at a time."""
+    def groups(self, filters: list[Filter]) -> Iterator[list[Light]]:
+        """Documents whose bodies are some megabytes together."""
         most, size = _FIRST_BYTES, 0
         group: list[Light] = []
         for page in self.lights(filters):
@@ -102,10 +111,10 @@ class Reader:
                 group.append(one)
                 size += one.size
                 if size >= most:
-                    yield self.bodies(group)
+                    yield group
                     group, size, most = [], 0, _BYTES
             if group:
-                yield self.bodies(group)
+                yield group
                 group, size = [], 0
 
     def _call(self, path: str, body: object, **query: str) -> Any:
@@ -137,33 +146,53 @@ class Parts:
         self.cut = False
 
     def __iter__(self) -> Iterator[Part]:
-        ranked, left = self._limits.rank, _COUNTED_BYTES if self._limits.count else _RANKED_BYTES
-        until = time.monotonic() + self._limits.seconds * (_RANKED_SHARE if ranked else 1)
-        filters = self._filters()
-        if filters is None:
-            return
+        compiled = Compiled(self._query, self._shelf)
         try:
-            for group in Reader(self._node, self._state, until, likely_first=ranked).groups(filters):
-                if ranked and left <= 0:
-                    self.cut = True
-                    return
-                left -= sum(one.size for one, _ in group)
-                yield from _shards(group)
+            yield from self._parts(compiled)
         except OutOfTime:
-            if not ranked:
+            if not self._limits.rank:
                 raise
             self.cut = True
+        finally:
+            compiled.done()
 
-    def _filters(self) -> list[Filter] | None:
+    def _parts(self, compiled: Compiled) -> Iterator[Part]:
+        limits, filters = self._limits, self._filters(compiled)
+        if filters is None:
+            return
+        until = time.monotonic() + limits.seconds * (_RANKED_SHARE if limits.rank else 1)
+        first = [{"term": {"marked": False}}, likely(compiled)] if limits.rank else None
+        reader, sift = Reader(self._node, self._state, until, first), Sift(compiled, _watch(until))
+        left, looked = _COUNTED_BYTES if limits.count else _RANKED_BYTES, 0
+        for group in reader.groups(filters):
+            is_enough = looked >= max(limits.look, limits.lines) and not limits.count
+            if limits.rank and (left <= 0 or is_enough):
+                self.cut = True
+                return
+            found = [(*one, sift.lines(one[1])) for one in reader.bodies(group)]
+            kept = [(light, document) for light, document, lines in found if lines is not None]
+            looked += sum(max(1, min(lines, LOOK_PER_FILE)) for *_, lines in found if lines is not None)
+            left -= sum(light.size for light, _ in kept)
+            yield from _shards(kept)
+
+    def _filters(self, compiled: Compiled) -> list[Filter] | None:
         """None: there is nothing the caller may see."""
         standings, visible = self._state.standings, self._visible
         allowed = [number for number in standings if number < len(visible) and visible[number]]
         if not allowed:
             return None
-        query = narrow(self._query, self._shelf)
+        query = narrow(compiled)
         filters = [{"range": {"place": {"lt": (self._state.generation + 1) << PLACE_BITS}}}]
         filters += [among(allowed)] if len(allowed) < len(standings) else []
         return filters if query is None else [*filters, query]
+
+
+def _watch(until: float) -> Watch:
+    def watch() -> None:
+        if time.monotonic() > until:
+            raise OutOfTime
+
+    return watch
 
 
 class View(Snapshot):
@@ -176,9 +205,16 @@ class View(Snapshot):
 
 def _shards(group: list[tuple[Light, Document]]) -> Iterator[Part]:
     """Open files outlive their names, so the folder can go at once."""
-    with tempfile.TemporaryDirectory(prefix="skep-", dir=_MEMORY) as folder:
+    with tempfile.TemporaryDirectory(prefix="skep-", dir=_memory()) as folder:
         documents = ((one.source, document) for one, document in group)
         made = TrigramBuilder().build_mixed(documents, Path(folder), lambda _: None)
         shards = [Shard(Path(info.folder)) for info in made]
     for shard in shards:
         yield Part(shard, np.zeros(shard.documents, bool))
+
+
+def _memory() -> Path | None:
+    try:
+        return _MEMORY if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _SPARE else None
+    except OSError:
+        return None

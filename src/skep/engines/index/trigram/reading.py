@@ -14,6 +14,7 @@ from skep.engines.index.trigram.masks import Masks
 from skep.engines.index.trigram.match import MOST_LINES, Matches, Watch
 from skep.engines.index.trigram.postings import Ids
 from skep.engines.index.trigram.shard import Shard
+from skep.errors import Damaged
 from skep.model.search import And, Language, Not, Query, Term, Within
 
 _IS_WORD = np.array([chr(byte).isalnum() or byte == ord("_") or byte > 127 for byte in range(256)])
@@ -46,6 +47,8 @@ class Reading:
         breaks = np.flatnonzero(documents[1:] - documents[:-1] != 1) + 1
         firsts = self.starts[[0, *breaks.tolist()]].tolist()
         lasts = shard.offsets[documents[[*(breaks - 1).tolist(), -1]] + 1].tolist()
+        if min(firsts) < 0 or max(lasts) > shard.bytes:
+            raise Damaged(f"a document of shard {shard.id} lies outside its content")
         #: where to look: from here to there
         self._runs: list[tuple[int, int]] = list(zip(firsts, lasts, strict=True))
         self._found: dict[Term, Found] = {}

@@ -18,7 +18,7 @@ from skep.errors import Damaged
 from skep.model.search import Counted, FileHit, Limits, Query
 
 #: lines of one file that count as looked at: one file of a thousand hits must not be all that is ranked
-_LOOK_PER_FILE = 20
+LOOK_PER_FILE = 20
 #: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer
 _LOOK_BYTES = 1_000_000
 #: bytes that are read at once: few at first, because a common word is found soon
@@ -172,7 +172,7 @@ class Search:
 
     @property
     def _most_per_file(self) -> int:
-        return _LOOK_PER_FILE if self._limits.rank else self._limits.lines_per_file
+        return LOOK_PER_FILE if self._limits.rank else self._limits.lines_per_file
 
     def _is_enough(self) -> bool:
         """Has as much been found as is looked at?"""

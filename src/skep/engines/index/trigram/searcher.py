@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from skep.engines.db.base import Database
-from skep.engines.index.base import Size, Standing, Visible
-from skep.engines.index.books import BookInfo, keys_of
+from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
+from skep.engines.index.books import keys_of
 from skep.engines.index.library import Library
 from skep.engines.index.library import merge as merge_books
 from skep.engines.index.library import pick as pick_books
@@ -25,10 +25,10 @@ from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.merge import merge, pick
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
-from skep.engines.index.trigram.tables import Swap, Tables
+from skep.engines.index.trigram.tables import Swap, Tables, dying
 from skep.engines.index.trigram.tombs import Gone, bury
 from skep.errors import Damaged
-from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo, digest
+from skep.model.search import BookInfo, Damage, Delta, Fence, Limits, Query, ShardInfo, digest
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class TrigramSearcher:
         books = await asyncio.to_thread(self._library.open)
         self._snapshot = Snapshot(tuple(parts), await self._tables.standings(), books)
 
-    async def adopt(self, delta: Delta, fence: Fence) -> bool:
+    async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._changing:
             stands = self.standing(delta.number)
             if self._is_repeat(delta, stands):
@@ -80,9 +80,10 @@ class TrigramSearcher:
                 log.warning("a delta cannot be adopted", extra={"source": delta.source, "reason": error.message})
                 return False
             swap = await self._bury(delta, [Part(shard, np.zeros(shard.documents, bool)) for shard in shards])
-            if not await self._tables.adopt(delta, fence, swap):
-                return False
             standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at, delta.rules)
+            also = await watcher(delta, fence, *self._sides(delta, standing, swap)) if watcher else None
+            if not await self._tables.adopt(delta, fence, swap, also):
+                return False
             await self._show(swap, {**self._snapshot.standings, delta.number: standing})
             return True
 
@@ -102,6 +103,15 @@ class TrigramSearcher:
         gone = Gone(delta.number, None if delta.base is None else frozenset(delta.gone))
         changed = await asyncio.to_thread(bury, self._snapshot.parts, gone)
         return _swap(added, changed)
+
+    def _sides(self, delta: Delta, standing: Standing, swap: Swap) -> tuple[Side, Side]:
+        mine = np.arange(delta.number + 1) == delta.number
+        old = Snapshot(dying(self._snapshot.parts, swap), self._snapshot.standings)
+        new = Snapshot(tuple(swap.added), {delta.number: standing})
+        return (
+            lambda query, limits: self._run(old, query, mine, limits),
+            lambda query, limits: self._run(new, query, mine, limits),
+        )
 
     async def _show(self, swap: Swap, standings: dict[int, Standing]) -> None:
         """Let searches that begin from now on see the change, which is durable already."""
@@ -134,7 +144,10 @@ class TrigramSearcher:
         return bool(self._snapshot.books.has(np.array(blobs, np.bytes_)).all())
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        return TrigramHits(self._executor, self._snapshot, self._notice, query, visible, limits, self._shelf)
+        return self._run(self._snapshot, query, visible, limits)
+
+    def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
+        return TrigramHits(self._executor, snapshot, self._notice, query, visible, limits, self._shelf)
 
     def _notice(self, damaged: dict[str, str]) -> None:
         """A search could not read some shards: set them aside."""

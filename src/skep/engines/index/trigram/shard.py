@@ -133,6 +133,10 @@ class Shard:
         section = self.manifest.sections[name]
         return np.frombuffer(self._index, section.dtype, section.count, section.start)
 
+    def has(self, source: int) -> bool:
+        place = int(np.searchsorted(self.numbers, source))
+        return place < len(self.numbers) and bool(self.numbers[place] == source)
+
     def text(self, document: int) -> bytes:
         return self.content[int(self.offsets[document]) : int(self.offsets[document + 1])]
 

@@ -1,9 +1,10 @@
 """The index's tables: which shards are live, which of their documents are dead, and where each source stands."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.engines.index.base import Standing
@@ -33,6 +34,13 @@ class Swap(msgspec.Struct, frozen=True):
     removed: Sequence[str] = ()
 
 
+def dying(parts: Iterable[Part], swap: Swap) -> tuple[Part, ...]:
+    """Shards in which only those live that a swap will bury."""
+    dead = {part.shard.id: part.dead for part in swap.changed}
+    dead |= {part.shard.id: np.ones_like(part.dead) for part in parts if part.shard.id in swap.removed}
+    return tuple(Part(part.shard, part.dead | ~dead[part.shard.id]) for part in parts if part.shard.id in dead)
+
+
 class Tables:
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -53,7 +61,9 @@ class Tables:
         rows = await self._db.read("SELECT * FROM indexed WHERE source = :source", source=delta.source)
         return is_stale(rows, delta, fence)
 
-    async def adopt(self, delta: Delta, fence: Fence, swap: Swap) -> bool:
+    async def adopt(
+        self, delta: Delta, fence: Fence, swap: Swap, also: Callable[[Tx], Awaitable[None]] | None = None
+    ) -> bool:
         """False, and nothing changed, when another adoption came first."""
 
         async def work(tx: Tx) -> bool:
@@ -75,6 +85,8 @@ class Tables:
                 fetched_at=fence.fetched_at,
             )
             await _found_again(tx, delta.source)
+            if also is not None:
+                await also(tx)
             return True
 
         return await self._db.write(work)

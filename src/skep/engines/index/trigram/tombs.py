@@ -21,7 +21,7 @@ def bury(parts: Iterable[Part], gone: Gone) -> list[Part]:
     hashes = np.array([path_hash(gone.source, path) for path in gone.paths or ()], np.uint64)
     changed: list[Part] = []
     for part in parts:
-        if gone.source not in part.shard.manifest.sources:
+        if not part.shard.has(gone.source):
             continue
         hit = part.shard.sources == gone.source if gone.paths is None else _named(part.shard, gone, hashes)
         dead = part.dead | hit

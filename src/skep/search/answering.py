@@ -1,0 +1,62 @@
+"""Hits of the index as callers see them: with names instead of numbers, and how fresh they are."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from skep.engines.index.base import Standing
+from skep.model.answers import Facet, Facets, Hit, SourceHit
+from skep.model.search import GENERATED, TEST, VENDORED, FileHit
+from skep.search.fields import Kind
+from skep.sources.views import Named, Newest
+
+_MARKS = ((TEST, "test"), (VENDORED, "vendored"), (GENERATED, "generated"))
+_MOST_FACETS = 20
+
+
+def answer(hit: FileHit, source: Named, standing: Standing, fresh: Newest | None, kind: Kind) -> Hit:
+    tips = [tip for n, tip in enumerate(standing.tips) if hit.branches >> n & 1]
+    return Hit(
+        source.id,
+        source.name,
+        hit.path,
+        tips[0].name,
+        tips[0].commit,
+        _fetched_at(standing, tips[0].commit, fresh),
+        hit.blob,
+        hit.lines if kind == "line" else (),
+        hit.more and kind == "line",
+        hit.language,
+        tuple(name for bit, name in _MARKS if hit.marks & bit),
+        tuple(tip.name for tip in tips),
+        hit.path_ranges,
+        round(hit.score, 3),
+        hit.why,
+    )
+
+
+def source_answer(source: Named, standing: Standing | None, fresh: Newest | None) -> SourceHit:
+    if standing is None:
+        return SourceHit(source.id, source.name)
+    tip = standing.tips[0]
+    return SourceHit(source.id, source.name, tip.name, tip.commit, _fetched_at(standing, tip.commit, fresh))
+
+
+def _fetched_at(standing: Standing, commit: str, fresh: Newest | None) -> float:
+    """A later look that found the same commit makes a hit fresher than its own fetch."""
+    if fresh is not None and fresh.commit == commit:
+        return max(standing.fetched_at, fresh.looked)
+    return standing.fetched_at
+
+
+def facets(hits: Sequence[FileHit], find: Callable[[int], Named | None]) -> Facets:
+    sources = Counter(hit.source for hit in hits)
+    names = {number: source.name for number in sources if (source := find(number))}
+    return Facets(
+        _most(Counter(hit.language for hit in hits if hit.language).items()),
+        _most((name, sources[number]) for number, name in names.items()),
+    )
+
+
+def _most(counted: Iterable[tuple[str, int]]) -> list[Facet]:
+    ordered = sorted(counted, key=lambda one: (-one[1], one[0]))
+    return [Facet(name, files) for name, files in ordered[:_MOST_FACETS]]

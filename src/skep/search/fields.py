@@ -1,0 +1,58 @@
+"""The words before a colon that a query may use, with the short spellings of Zoekt."""
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from skep.model.search import Field
+
+#: what the answer is made of: matching lines, whole files, sources, files by their path, or what others keep
+Kind = Literal["line", "file", "repo", "path", "report", "record"]
+
+_TERMS: Final[dict[str, Field]] = {
+    "repo": "source",
+    "file": "path",
+    "path": "path",
+    "sym": "symbol",
+    "branch": "branch",
+    "content": "content",
+}
+_SHORT: Final = {"r": "repo", "f": "file", "b": "branch", "l": "lang", "s": "sym", "c": "content", "t": "type"}
+#: true of the whole query wherever they stand
+SETTINGS: Final = ("case", "type", "count")
+
+#: full names, as they are completed and suggested
+NAMES: Final[dict[str, str]] = {
+    "repo": "the source's name matches",
+    "file": "the path matches",
+    "lang": "written in this language",
+    "sym": "defines something of this name",
+    "branch": "on this branch",
+    "content": "in the content only",
+    "case": "yes, no or auto",
+    "type": "file, repo, path, report or record",
+    "count": "lines wanted, or all",
+}
+CASES: Final = ("yes", "no", "auto")
+#: Zoekt's names for the first and the second
+_KINDS: Final[dict[str, Kind]] = {"filematch": "line", "filename": "file"}
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A field by its full name; `term` is None for `lang:` and for settings."""
+
+    name: str
+    term: Field | None
+
+
+def find(word: str) -> Named | None:
+    name = _SHORT.get(word, word)
+    if name not in NAMES and name not in _TERMS:
+        return None
+    return Named(name, _TERMS.get(name))
+
+
+def kind_of(value: str) -> Kind | None:
+    known: dict[str, Kind] = {**_KINDS, **{kind: kind for kind in KINDS}}
+    return known.get(value)

@@ -1,0 +1,175 @@
+"""Analysis, in a process that builds indexes: each git blob once, whatever sources, branches and paths have it.
+
+A file may drive a grammar mad. So each has a bound of processor time, after which the system ends this process; what
+was in hand is noted before, and whoever does the job again only counts its lines. Books are written into the plan, from
+where they are shipped, and linked into the library of the worker.
+"""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from skep.analysis.facts import VERSION, Facts
+from skep.analysis.facts import analyse as analyse_file
+from skep.analysis.report import File, fold
+from skep.clock import SystemClock
+from skep.engines.index.books import Books, Entry
+from skep.engines.index.library import Library, merge, pick, write_book
+from skep.model.ids import new_id
+from skep.model.report import Report
+from skep.model.search import BookInfo
+from skep.sources.git.plan import changed, ignored, is_text
+from skep.sources.git.read import Entry as TreeEntry
+from skep.sources.git.read import contents
+from skep.worker.jobs import Analyse, Analysed
+from skep.worker.planning import Plan, read_batch, read_plan
+from skep.worker.planning import Report as Progress
+
+#: processor seconds for one file; a megabyte of honest code takes half a second
+_FILE_SECONDS = 3.0
+#: bytes of content that one book tells about
+_BOOK_BYTES = 64_000_000
+_SAMPLE = 64
+#: bytes that a worker keeps of books; the oldest go
+_MOST_BYTES = 1 << 30
+_to_facts = msgspec.msgpack.Decoder(Facts).decode
+
+
+def analyse(job: Analyse, report: Progress) -> Analysed:
+    out = Path(job.out)
+    made = read_plan(out)
+    library = Library(Path(job.library), VERSION)
+    library.folder.mkdir(parents=True, exist_ok=True)
+    changed_files = [entry for n in _batches(job, made) for entry in read_batch(out, n)]
+    files = changed_files if job.n is not None else _all(made)
+    paths = {entry.oid: entry.path for entry in files if entry.size and entry.size <= made.job.rules.max_file}
+    ids = np.array(list(paths), np.bytes_)
+    books = library.open()
+    known = books.has(ids) if len(ids) else np.zeros(0, bool)
+    new = {oid: paths[oid] for oid in ids[~known].tolist() for oid in [oid.decode()]}
+    wanted = set(paths) if job.whole else {entry.oid for entry in changed_files}
+    shipped = [oid for oid in ids[known].tolist() if oid.decode() in wanted]
+    infos = list(_write(out, _known(books, shipped)))
+    studying = _Studying(Path(made.job.folder), new, _Hand(out / f"hand-{job.n}"), report)
+    for info in _write(out, studying):
+        library.take_in(info)
+        infos.append(info)
+    sample = tuple(sorted(paths)[:: max(1, len(paths) // _SAMPLE)])
+    told = _fold(library.open(), made, files) if job.n is None else None
+    _tidy(library)
+    return Analysed(len(new), studying.bytes, tuple(infos), sample, told)
+
+
+def _batches(job: Analyse, made: Plan) -> range:
+    """With several batches each had its own analysis; what is left for the last is only what they missed."""
+    if job.n is not None:
+        return range(job.n, job.n + 1)
+    return range(made.batches) if made.batches == 1 else range(0)
+
+
+def _all(made: Plan) -> list[TreeEntry]:
+    mirror = Path(made.job.folder)
+    return changed(mirror, None, made.tips, ignored(mirror, made.tips[0].commit, made.job.rules.ignore))[0]
+
+
+class _Hand:
+    """What is being analysed, on disk; and what was when this job ended the process before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.poisoned = set(path.read_text().split()) if path.exists() else set()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._end = sum(len(oid) + 1 for oid in self.poisoned)
+        os.pwrite(self._file, "".join(f"{oid}\n" for oid in self.poisoned).encode(), 0)
+
+    def take(self, oid: str) -> None:
+        os.pwrite(self._file, oid.encode() + b"\n", self._end)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _FILE_SECONDS)
+
+    def put_down(self) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        os.ftruncate(self._file, self._end)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _Studying:
+    """Entries of blobs that nobody has analysed yet, as they are made."""
+
+    def __init__(self, folder: Path, paths: dict[str, bytes], hand: _Hand, report: Progress) -> None:
+        self._folder, self._paths, self._hand, self._report = folder, paths, hand, report
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[tuple[Entry, int]]:
+        try:
+            for done, (oid, content) in enumerate(contents(self._folder, self._paths), start=1):
+                text = content if content is not None and is_text(content) else b""
+                self.bytes += len(text)
+                yield self._entry(oid, text), len(text)
+                self._report(done, len(self._paths))
+        finally:
+            self._hand.close()
+
+    def _entry(self, oid: str, text: bytes) -> Entry:
+        if not text:
+            return Entry(oid, (), b"")
+        if oid in self._hand.poisoned:
+            facts, definitions = analyse_file(self._paths[oid], text, deep=False)
+        else:
+            self._hand.take(oid)
+            facts, definitions = analyse_file(self._paths[oid], text)
+            self._hand.put_down()
+        return Entry(oid, definitions, msgspec.msgpack.encode(facts))
+
+
+def _known(books: Books, ids: Sequence[bytes]) -> Iterator[tuple[Entry, int]]:
+    for book, _, places in books.find(np.array(ids, np.bytes_)) if ids else ():
+        for place in places.tolist():
+            entry = book.entry(place)
+            yield entry, len(entry.facts)
+
+
+def _write(out: Path, entries: Iterator[tuple[Entry, int]] | _Studying) -> Iterator[BookInfo]:
+    """A book for every so many bytes."""
+    some: list[Entry] = []
+    weight = 0
+    for entry, size in entries:
+        some.append(entry)
+        weight += size
+        if weight >= _BOOK_BYTES:
+            yield write_book(out, _new_id(), some, VERSION)
+            some, weight = [], 0
+    if some:
+        yield write_book(out, _new_id(), some, VERSION)
+
+
+def _new_id() -> str:
+    return new_id("bok", SystemClock().now())
+
+
+def _fold(books: Books, made: Plan, files: list[TreeEntry]) -> Report:
+    """Of the default branch."""
+    mine = [entry for entry in files if entry.branches & 1]
+    facts: dict[str, Facts] = {}
+    ids = np.array(list({entry.oid for entry in mine}), np.bytes_)
+    for book, asked, places in books.find(ids) if len(ids) else ():
+        for oid, place in zip(ids[asked].tolist(), places.tolist(), strict=True):
+            if told := book.facts(place):
+                facts[oid.decode()] = _to_facts(told)
+    return fold((File(one.path, one.size or 0, facts.get(one.oid)) for one in mine), made.tips[0].commit)
+
+
+def _tidy(library: Library) -> None:
+    """Few books are asked faster than many, and there is an end to what is kept."""
+    if chosen := pick(library.open().books):
+        merge(library, chosen)
+    left = _MOST_BYTES
+    for book in library.open().books:  # the newest first
+        left -= book.weight
+        if left < 0:
+            book.path.unlink(missing_ok=True)

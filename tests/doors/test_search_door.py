@@ -1,0 +1,129 @@
+"""Search over HTTP: pages, streams, completion, saved searches, and the pages that show them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.doors.http.app import create_app
+from skep.model.caller import SYSTEM
+from skep.roles.build import open_rooms
+from tests.search.conftest import Library
+
+FILES = {
+    "src/honey.py": "import wax\n\n\ndef honey():\n    return wax\n",
+    "src/wax.go": "package wax\n// honey\n",
+    "notes.txt": "honey\n" * 30,
+}
+
+
+@pytest.fixture
+async def library(tmp_path: Path) -> AsyncIterator[Library]:
+    settings = Settings(data=str(tmp_path), database="memory:")
+    async with open_rooms(settings, SystemClock(), "w" * 64) as rooms:
+        opened = Library(rooms, tmp_path)
+        await opened.add("bees/tools", FILES)
+        yield opened
+
+
+@pytest.fixture
+async def admin(library: Library) -> AsyncIterator[httpx.AsyncClient]:
+    app: Any = create_app(library.core, Settings(data=""))
+    token = (await library.core.access.create(SYSTEM, "tester", ["read", "write"])).token
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:7337", headers=headers
+    ) as client:
+        yield client
+
+
+async def test_a_hit_says_all_there_is_to_say(admin: httpx.AsyncClient) -> None:
+    params: dict[str, Any] = {"q": "def honey", "context": 1, "explain": True, "facets": True, "count": 1000}
+    answer = (await admin.get("/api/v1/search", params=params)).json()
+    (hit,) = answer["hits"]
+    assert {"name", "branch", "commit", "fetched_at", "blob", "language", "score", "why"} <= hit.keys()
+    assert (hit["path"], hit["language"], hit["branches"]) == ("src/honey.py", "Python", ["main"])
+    (line,) = hit["lines"]
+    assert (line["number"], line["column"], line["text"]) == (4, 1, "def honey():")
+    assert (line["before"], line["after"]) == ([""], ["    return wax"])
+    assert [line["text"][start:end] for start, end in line["ranges"]] == ["def", "honey"]
+    assert sum(reason["points"] for reason in hit["why"]) == pytest.approx(hit["score"], abs=0.1)
+    assert answer["counted"] == {"files": 1, "lines": 1, "exact": True}
+    assert answer["facets"]["languages"] == [{"name": "Python", "files": 1}]
+
+
+async def test_pages_of_the_api(admin: httpx.AsyncClient) -> None:
+    lines, token = 0, ""
+    for _ in range(10):
+        params: dict[str, Any] = {"q": "honey", "lines": 10, "page": token}
+        answer = (await admin.get("/api/v1/search", params=params)).json()
+        lines, token = lines + answer["lines"], answer["next_page"]
+        if not token:
+            break
+    assert (lines, answer["partial"]) == (32, False)
+    bad = await admin.get("/api/v1/search", params={"q": "x", "page": "nonsense"})
+    assert (bad.status_code, bad.json()["error"]["code"]) == (400, "bad_input")
+
+
+@pytest.mark.parametrize("media", ["text/event-stream", "application/x-ndjson"])
+async def test_streams(admin: httpx.AsyncClient, media: str) -> None:
+    answer = await admin.get("/api/v1/search", params={"q": "honey"}, headers={"accept": media})
+    assert answer.headers["content-type"].startswith(media)
+    if media == "application/x-ndjson":
+        items = [next(iter(json.loads(line).items())) for line in answer.text.splitlines()]
+    else:
+        blocks = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+        items = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+    assert [name for name, _ in items] == ["hit", "hit", "hit", "summary"]
+    assert items[-1][1]["lines"] == 32
+    bad = await admin.get("/api/v1/search", params={"q": "/(/"}, headers={"accept": media})
+    assert (bad.status_code, bad.json()["error"]["column"]) == (400, 2)
+    sources = await admin.get("/api/v1/search", params={"q": "type:repo"}, headers={"accept": media})
+    assert "example.org/bees/tools" in sources.text
+
+
+async def test_completion(admin: httpx.AsyncClient) -> None:
+    answer = (await admin.get("/api/v1/search/complete", params={"q": "honey repo:too"})).json()
+    assert answer["completions"] == [
+        {"text": "repo:example.org/bees/tools ", "start": 6, "end": 14, "about": ""},
+    ]
+    answer = (await admin.get("/api/v1/search/complete", params={"q": "la honey", "cursor": 2})).json()
+    assert [(one["text"], one["start"], one["end"]) for one in answer["completions"]] == [("lang:", 0, 2)]
+
+
+async def test_saved_searches(admin: httpx.AsyncClient, library: Library) -> None:
+    saved = await admin.put("/api/v1/searches/todo", json={"query": "TODO"})
+    assert saved.status_code == 200
+    assert (saved.json()["topic"], saved.json()["owner"]) == ("skep.searches", "tester")
+    bad = await admin.put("/api/v1/searches/bad", json={"query": "x /(/"})
+    assert (bad.status_code, bad.json()["error"]["column"]) == (400, 4)
+    await library.change("bees/tools", {"notes.txt": "TODO\n"})
+    (message,) = await library.core.topics.read(SYSTEM, "skep.searches", 0, 10)
+    assert json.loads(message.body)["hit"]["path"] == "notes.txt"
+    page = await admin.get("/searches?query=TODO")
+    assert "skep.searches" in page.text
+    form = {"name": "more", "query": "FIXME", "topic": ""}
+    assert (await admin.post("/searches", data=form)).status_code == 303
+    assert [one["name"] for one in (await admin.get("/api/v1/searches")).json()["searches"]] == ["more", "todo"]
+    assert (await admin.post("/searches/more/remove")).status_code == 303
+    assert (await admin.delete("/api/v1/searches/todo")).status_code == 204
+    assert (await admin.delete("/api/v1/searches/todo")).status_code == 404
+
+
+async def test_the_page_of_results(admin: httpx.AsyncClient) -> None:
+    page = (await admin.get("/", params={"q": "honey", "context": 3, "explain": "true"})).text
+    assert "<strong>32 lines</strong> in 3 files" in page
+    assert 'class="line beside"' in page
+    assert "whole word" in page
+    assert "q=honey+lang%3APython" in page
+    first = (await admin.get("/", params={"q": "honey", "lines": 10})).text
+    assert 'rel="next"' in first
+    assert "example.org/bees/tools" in (await admin.get("/", params={"q": "type:repo"})).text
+    assert "Nothing matches" in (await admin.get("/", params={"q": "zzzz"})).text
+    for word in ("repo:", "lang:", "sym:", "branch:", "type:", "count:", "case:"):
+        assert word in (await admin.get("/docs/search")).text

@@ -1,0 +1,102 @@
+"""The rooms of a serving process, with sources whose files go straight into the index: no worker, no git."""
+
+import hashlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from skep.analysis.language import classify
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.core import Core
+from skep.engines.index.trigram import TrigramBuilder
+from skep.model.answers import SearchAnswer
+from skep.model.caller import SYSTEM, Caller, Visibility
+from skep.model.search import Delta, Document, Fence, Limits, Tip
+from skep.roles.build import Rooms, open_rooms
+from skep.search.adoption import Adoption
+
+READER = Caller("reader", frozenset({"read"}))
+Files = Mapping[str, str]
+
+
+class Library:
+    def __init__(self, rooms: Rooms, folder: Path) -> None:
+        self.rooms = rooms
+        self._folder = folder
+        self._count = itertools.count(1)
+        self.ids: dict[str, tuple[str, int]] = {}
+
+    @property
+    def core(self) -> Core:
+        return self.rooms.core
+
+    @property
+    def adoption(self) -> Adoption:
+        return self.rooms.adoption
+
+    async def add(self, name: str, files: Files, visibility: Visibility = "public") -> str:
+        """A source with its first index; returns its id."""
+        url = f"https://example.org/{name}"
+        source = (await self.core.sources.add(SYSTEM, url, visibility=visibility)).source
+        self.ids[name] = source.id, source.number
+        await self.core.search.catalogue.refresh(self.core.search._db)
+        await self.change(name, files, whole=True)
+        return source.id
+
+    def delta(self, name: str, files: Files, gone: tuple[str, ...] = (), *, whole: bool = False) -> Delta:
+        """What changes `files` (and removes `gone`), built and not adopted yet."""
+        id, number = self.ids[name]
+        nth = next(self._count)
+        documents = [document(path, text) for path, text in files.items()]
+        shards = TrigramBuilder().build(
+            number, documents, self._folder / f"built-{time.monotonic_ns()}", lambda _: None
+        )
+        standing = self.rooms.searcher.standing(number)
+        paths = tuple(path.encode() for path in (*files, *gone))
+        tips = (Tip("main", f"{nth:040x}"),)
+        return Delta(id, number, tips, None if whole or not standing else standing.tips, shards, paths)
+
+    async def change(self, name: str, files: Files, gone: tuple[str, ...] = (), *, whole: bool = False) -> bool:
+        delta = self.delta(name, files, gone, whole=whole)
+        return await self.adoption.adopt(Fence(delta.source, 1, 1000.0 + next(self._count)), delta, 0.0)
+
+    async def search(
+        self, text: str, limits: Limits | None = None, *, caller: Caller = READER, page: str = ""
+    ) -> SearchAnswer:
+        return await self.core.search.search(caller, text, limits or Limits(), page=page, with_facets=True)
+
+    async def paths(self, text: str, *, caller: Caller = READER) -> list[str]:
+        return [hit.path for hit in (await self.search(text, caller=caller)).hits]
+
+
+def document(path: str, text: str) -> Document:
+    content = text.encode()
+    blob = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+    return Document(path.encode(), blob, content, *classify(path.encode(), content))
+
+
+class OpenLibrary(Protocol):
+    def __call__(self) -> AbstractAsyncContextManager[Library]: ...
+
+
+@pytest.fixture
+def open_library(tmp_path: Path) -> OpenLibrary:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Library]:
+        settings = Settings(data=str(tmp_path), allow_networks=("127.0.0.0/8",))
+        async with open_rooms(settings, SystemClock(), "w" * 64) as rooms:
+            yield Library(rooms, tmp_path)
+
+    return opened
+
+
+@pytest.fixture
+async def library(open_library: OpenLibrary) -> AsyncIterator[Library]:
+    async with open_library() as opened:
+        yield opened

@@ -1,0 +1,63 @@
+"""Pages neither repeat nor pass over a file, whatever becomes of the others in between."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skep.errors import BadInput
+from skep.model.search import FileHit, Line
+from skep.search.paging import MOST_SHOWN, Shown, size
+
+
+def hit(path: str, lines: int = 1, source: int = 1) -> FileHit:
+    return FileHit(source, path, "", tuple(Line(n, 1, "x", ()) for n in range(1, lines + 1)))
+
+
+def first_page(hits: list[FileHit], lines: int) -> list[tuple[str, int, bool]]:
+    return [(one.path, len(one.lines), one.more) for one in Shown().page(hits, lines)[0]]
+
+
+def test_a_page_has_as_many_lines_as_it_may() -> None:
+    hits = [hit("a", 3), hit("b", 2), hit("c", 1)]
+    assert first_page(hits, 3) == [("a", 3, False)]
+    assert first_page(hits, 4) == [("a", 3, False), ("b", 1, True)]
+    assert first_page(hits, 9) == [("a", 3, False), ("b", 2, False), ("c", 1, False)]
+    assert first_page([hit("name", 0), hit("a", 1)], 1) == [("name", 0, False)]
+    assert first_page([], 5) == []
+
+
+@pytest.mark.parametrize("token", ["x", "????", "AAAA", "é", "A" * 100_000, "kwDEAJA"])
+def test_a_token_of_somebody_else_is_refused(token: str) -> None:
+    with pytest.raises(BadInput, match="page token"):
+        Shown.read(token)
+
+
+def test_a_token_says_what_was_shown() -> None:
+    _, shown = Shown().page([hit("a", 3), hit("b", 0)], 9)
+    assert Shown.read(shown.token()) == shown
+    assert shown.lines == 4
+    assert shown.rest([hit("b"), hit("a", source=2), hit("c")]) == [hit("a", source=2), hit("c")]
+    _, full = Shown().page([hit(str(n)) for n in range(MOST_SHOWN)], MOST_SHOWN)
+    assert full.is_full
+    assert len(full.token()) < 8200
+
+
+files = st.dictionaries(st.sampled_from("abcdefghij"), st.integers(0, 3))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(files, st.lists(files, max_size=12), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_what_stays_comes_once(always: dict[str, int], others: list[dict[str, int]], lines: int, order: Random) -> None:
+    shown, seen = Shown(), list[tuple[str, int]]()
+    for other in [*others, *({} for _ in range(40))]:
+        names = sorted({**{f"other-{name}": n for name, n in other.items()}, **always}.items())
+        order.shuffle(names)
+        page, then = shown.page(shown.rest([hit(*one) for one in names]), lines)
+        assert size(page) <= lines
+        seen += [(one.path, line.number) for one in page for line in one.lines]
+        seen += [(one.path, 0) for one in page if not one.lines]
+        shown = Shown.read(then.token())
+    wanted = [(name, n) for name, lines in always.items() for n in (range(1, lines + 1) if lines else [0])]
+    assert sorted(one for one in seen if one[0] in always) == sorted(wanted)

@@ -1,0 +1,187 @@
+"""The room over a real index: what each kind of query answers, for whom, page by page."""
+
+import pytest
+
+from skep.errors import BadQuery, NeedsToken
+from skep.model.answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
+from skep.model.caller import SYSTEM, Caller
+from skep.model.search import Limits
+
+from .conftest import READER, Library
+
+TOOLS = {
+    "src/honey.py": "def honey():\n    return 1\n\n\nprint(honey())\n",
+    "src/wax.go": "package wax\n\nfunc Wax() {}\n",
+    "tests/test_honey.py": "from honey import honey\n",
+    "docs/honey.md": "about bees\n",
+}
+STRANGER = Caller("nobody", frozenset(), known=False)
+
+
+@pytest.fixture
+async def bees(library: Library) -> Library:
+    await library.add("bees/tools", TOOLS)
+    await library.add("bees/secret", {"honeypot.txt": "honey plans\n"}, "private")
+    await library.add("other/empty", {"a.txt": "nothing\n"})
+    return library
+
+
+async def test_a_bare_word_is_in_content_or_path(bees: Library) -> None:
+    assert set(await bees.paths("honey")) == {"src/honey.py", "tests/test_honey.py", "docs/honey.md"}
+    assert set(await bees.paths("content:honey")) == {"src/honey.py", "tests/test_honey.py"}
+    assert await bees.paths("bees") == ["docs/honey.md"]
+    (hit,) = (await bees.search("file:docs honey")).hits
+    assert (hit.lines, hit.path_ranges) != ((), ())
+
+
+async def test_languages_facets_and_marks(bees: Library) -> None:
+    assert set(await bees.paths("lang:py")) == {"src/honey.py", "tests/test_honey.py"}
+    assert await bees.paths("lang:golang") == ["src/wax.go"]
+    assert "src/wax.go" not in await bees.paths("-lang:go repo:tools")
+    answer = await bees.search("repo:tools file:.")
+    assert answer.facets is not None
+    assert ("Python", 2) in [(one.name, one.files) for one in answer.facets.languages]
+    assert [(one.name, one.files) for one in answer.facets.sources] == [("example.org/bees/tools", 4)]
+    marks = {hit.path: hit.marks for hit in answer.hits}
+    assert marks["tests/test_honey.py"] == ("test",)
+    assert marks["src/honey.py"] == ()
+
+
+async def test_files_paths_and_sources(bees: Library) -> None:
+    answer = await bees.search("type:file honey")
+    assert len(answer.hits) == 3
+    assert not any(hit.lines or hit.more for hit in answer.hits)
+    assert set(await bees.paths("type:path honey")) == set(await bees.paths("file:honey"))
+    assert [one.name for one in (await bees.search("type:repo")).sources] == [
+        "example.org/bees/tools",
+        "example.org/other/empty",
+    ]
+    (tools,) = (await bees.search("type:repo BEES case:no")).sources
+    assert (tools.name, tools.branch) == ("example.org/bees/tools", "main")
+    assert tools.commit
+    assert [one.name for one in (await bees.search("type:repo -bees")).sources] == ["example.org/other/empty"]
+    assert [one.name for one in (await bees.search("type:repo content:wax")).sources] == ["example.org/bees/tools"]
+    assert (await bees.search("type:repo zzz")).sources == []
+
+
+async def test_nobody_learns_of_private_sources(bees: Library) -> None:
+    for text in ("plans", "type:repo secret", "type:repo content:plans", "repo:secret file:.", "type:repo -tools"):
+        answer = await bees.search(text)
+        assert "secret" not in str(answer), text
+    assert (await bees.search("plans")).counted.files == 0
+    assert {one.text for one in await bees.core.search.complete(READER, "repo:e", 6)} == {
+        "repo:example.org/bees/tools ",
+        "repo:example.org/other/empty ",
+    }
+    assert len(await bees.core.search.complete(SYSTEM, "repo:bees", 9)) == 2
+    assert (await bees.search("plans", caller=SYSTEM)).hits[0].path == "honeypot.txt"
+    with pytest.raises(NeedsToken):
+        await bees.search("x", caller=STRANGER)
+    with pytest.raises(NeedsToken):
+        await bees.core.search.complete(STRANGER, "repo:", 5)
+
+
+async def test_what_is_made_private_or_removed_is_gone_at_once(bees: Library) -> None:
+    await bees.core.sources.update(SYSTEM, "example.org/bees/tools", visibility="private")
+    await bees.core.search.catalogue.refresh(bees.core.search._db)
+    assert await bees.paths("honey") == []
+    assert await bees.paths("wax", caller=SYSTEM) == ["src/wax.go"]
+    await bees.core.sources.remove(SYSTEM, "example.org/bees/tools")
+    (removed,) = await bees.core.search.catalogue.refresh(bees.core.search._db)
+    assert removed.name == "example.org/bees/tools"
+    assert await bees.paths("wax", caller=SYSTEM) == []
+    assert (await bees.search("type:repo tools", caller=SYSTEM)).sources == []
+
+
+async def test_names_are_matched_line_by_line(bees: Library) -> None:
+    for text, number in (("^example", 2), ("tools$", 1), (r"\Aexample", 2), (r"tools\z", 1), ("s.o", 0), ("x*", 2)):
+        assert len((await bees.search(f"type:repo repo:{text}")).sources) == number, text
+
+
+async def test_count_and_lines(bees: Library) -> None:
+    assert sum(len(hit.lines) for hit in (await bees.search("honey count:1")).hits) <= 1
+    answer = await bees.search("honey", Limits(lines=1))
+    assert answer.partial
+    assert answer.next_page
+    answer = await bees.search("honey count:all", Limits(lines=1))
+    assert not answer.partial
+    assert (answer.counted.files, answer.counted.lines, answer.counted.exact) == (3, 3, True)
+
+
+async def test_pages_while_the_index_changes(library: Library) -> None:
+    """Files that stay come once; what changes between pages may be anywhere."""
+    stays = {f"stays{n}.txt": f"needle {n}\n" * (n % 4 + 1) for n in range(30)}
+    await library.add("big/one", {**stays, "goes.txt": "needle\n"})
+    await library.add("big/two", {"other.txt": "needle\n" * 3})
+    seen: list[tuple[str, int]] = []
+    token, limits = "", Limits(lines=5)
+    for round in range(100):
+        answer = await library.search("needle", limits, page=token)
+        assert answer.lines <= 5
+        seen += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
+        token = answer.next_page
+        if not token:
+            break
+        if round % 3 == 0:
+            await library.change("big/one", {f"new{round}.txt": "needle\n" * 2}, ("goes.txt",))
+        if round % 4 == 1:
+            while await library.rooms.searcher.merge_once():
+                pass
+    assert not token
+    wanted = [(path, n) for path, text in stays.items() for n in range(1, text.count("\n") + 1)]
+    assert sorted(one for one in seen if one[0].startswith("stays")) == sorted(wanted)
+    assert [one for one in seen if one[0] == "other.txt"] == [("other.txt", n) for n in (1, 2, 3)]
+
+
+async def test_a_file_with_more_lines_than_a_page_goes_on_in_the_next(library: Library) -> None:
+    await library.add("a/b", {"long.txt": "needle\n" * 25, "short.txt": "needle\n"})
+    lines: list[tuple[str, int]] = []
+    token = ""
+    for size in (10, 10, 6):
+        answer = await library.search("needle", Limits(lines=10), page=token)
+        assert answer.lines == size
+        lines += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
+        token = answer.next_page
+    assert token == ""
+    assert sorted(lines) == [*(("long.txt", n) for n in range(1, 26)), ("short.txt", 1)]
+
+
+async def test_pages_of_sources(library: Library) -> None:
+    for n in range(5):
+        await library.add(f"s/{n}", {"a": "x\n"})
+    first = await library.search("type:repo", Limits(lines=3))
+    second = await library.search("type:repo", Limits(lines=3), page=first.next_page)
+    assert [one.name[-1] for one in first.sources] == ["0", "1", "2"]
+    assert [one.name[-1] for one in second.sources] == ["3", "4"]
+    assert (first.partial, second.partial, second.next_page) == (True, False, "")
+
+
+async def test_a_stream_ends_with_a_summary(bees: Library) -> None:
+    items = [item async for item in await bees.core.search.stream(READER, "honey", Limits())]
+    assert isinstance(items[-1], SearchSummary)
+    assert items[-1].files == 3
+    assert all(isinstance(item, Hit) for item in items[:-1])
+    sources = [item async for item in await bees.core.search.stream(READER, "type:repo", Limits(lines=1))]
+    assert [type(item) for item in sources] == [SourceHit, SearchSummary]
+    with pytest.raises(BadQuery):
+        await bees.core.search.stream(READER, "/(/", Limits())
+
+
+async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
+    async def reports(caller: Caller, words: str, limit: int, page: str) -> RecordPage:
+        return RecordPage([RecordHit(words, caller.subject, {"limit": limit, "page": page})], 7, "more")
+
+    with pytest.raises(BadQuery, match="no reports"):
+        await bees.search("type:report x")
+    with pytest.raises(BadQuery, match="pages"):
+        await bees.core.search.stream(READER, "type:report x", Limits())
+    bees.core.search.records["report"] = reports
+    answer = await bees.search("big licence:MIT type:report", Limits(lines=3), page="next")
+    assert answer.records == [RecordHit("big licence:MIT", "reader", {"limit": 3, "page": "next"})]
+    assert (answer.counted.files, answer.next_page, answer.partial) == (7, "more", True)
+
+
+async def test_completion_of_languages_and_branches(bees: Library) -> None:
+    complete = bees.core.search.complete
+    assert [one.text for one in await complete(READER, "lang:pyth", 9)] == ["lang:Python "]
+    assert [one.text for one in await complete(READER, "branch:ma", 9)] == ["branch:main "]
