@@ -1,6 +1,7 @@
 """An aggregator by itself on the database it shares with a coordinator; and its coordinator's own duties stay there."""
 
 from pathlib import Path
+from typing import Any
 
 from skep.testing.forge import Forge
 from skep.testing.postgres import fresh_database
@@ -13,7 +14,7 @@ async def test_an_aggregator_serves_what_a_coordinator_keeps(tmp_path: Path, pos
     async with fresh_database(postgres_url) as url:
         with Forge(tmp_path / "forge") as forge:
             forge.create("shared/one", {"a.txt": b"hello\n"})
-            settings = {"database": url, "task_commands": ["*"]}
+            settings: dict[str, Any] = {"database": url, "task_commands": ["*"]}
             # a worker and a manager of its own, as on one machine
             roles = ["coordinator", "manager", "worker"]
             with (
