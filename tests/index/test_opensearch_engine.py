@@ -21,11 +21,12 @@ from skep.engines.index.opensearch.address import parse as parse_address
 from skep.engines.index.trigram import open_trigram
 from skep.engines.open import find as find_engine
 from skep.errors import BadInput, Damaged, Unavailable
-from skep.model.search import And, Limits, Not, Within
+from skep.model.search import And, BookInfo, Limits, Not, Term, Within
 from skep.search.query import parse
 from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from tests.index import test_ripgrep_equality, test_trigram_adopt, test_trigram_search
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
+from tests.index.test_trigram_books import APPLE, blob, book
 
 #: of shards in a folder, or without a searcher
 NOT_HERE = {
@@ -166,6 +167,21 @@ async def test_the_tables_on_every_database(database: Database, url: str, tmp_pa
     await searcher.drop("src_1", 1)
     assert (await lines(searcher, "apple"), searcher.indexed()) == ([], [])
     await searcher.close()
+
+
+async def test_definitions_are_found_by_name(
+    searcher: OpenSearchSearcher, adopt: Adopt, url: str, db: Database, tmp_path: Path
+) -> None:
+    await adopt({b"a": APPLE, b"b": b"x = apple()\n"})
+    assert await searcher.annotate(book(tmp_path / "built", "bok_1", APPLE))
+    assert not await searcher.annotate(BookInfo("bok_2", str(tmp_path / "nowhere"), 1))
+    again = await opened(url, db, tmp_path)
+    for one in (searcher, again):
+        assert one.annotated([blob(APPLE)])
+        for term in (Term("symbol", "apple", False, True), Term("symbol", "^apple$", True, True)):
+            (hit,) = await find(one, term)
+            assert (hit.path, hit.lines[0].text) == ("a", "def apple(): pass")
+    await again.close()
 
 
 async def test_a_delta_cannot_smuggle(searcher: OpenSearchSearcher, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
-from skep.engines.index.books import BookInfo
 from skep.engines.index.library import Library, merge, pick
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, batches
@@ -142,13 +141,6 @@ class OpenSearchSearcher:
         for lines in batches(_placed(generation, number, shards)):
             self._node.bulk(self._node.prefix, lines)
         self._node.call("POST", f"{self._node.prefix}/_refresh")
-
-    async def annotate(self, info: BookInfo) -> bool:
-        """Books are not kept here: `sym:` finds nothing, and what is defined ranks like what is used."""
-        return True
-
-    def annotated(self, blobs: Sequence[str]) -> bool:
-        return True
 
     async def drop(self, source: str, number: int) -> None:
         async with self._change():

@@ -19,7 +19,7 @@ class Sift:
 
     def _may_be_true(self, query: Query, document: Document, found: dict[Term, int]) -> bool:
         match query:
-            case Term(field) if field in ("content", "any", "symbol"):
+            case Term(field) if field in ("content", "any"):
                 return self._matches(query, document, found)
             case And(parts):
                 return all(self._may_be_true(part, document, found) for part in parts)
