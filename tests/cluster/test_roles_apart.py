@@ -53,7 +53,15 @@ def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator,
         first.start()
         until(lambda: coordinator.workers()["first"]["member"]["state"] == "alive", coordinator)
         assert coordinator.workers()["first"]["member"]["id"] == member
+        # a worker that is to go: emptied or not, and forgotten only when it is no longer there
+        coordinator.cli("worker", "drain", "second")
+        assert "draining" in coordinator.cli("worker", "show", "second").stdout
+        coordinator.cli("worker", "resume", "second")
+        assert coordinator.cli("worker", "forget", "second", check=False).returncode == 7
         assert second.stop(signal.SIGINT) == 0
+        until(lambda: coordinator.workers()["second"]["member"]["state"] != "alive", coordinator)
+        coordinator.cli("worker", "forget", "second")
+        assert set(coordinator.workers()) == {"first"}
     assert coordinator.cli("worker", "show", "nobody", check=False).returncode == 3
 
 
