@@ -39,8 +39,9 @@ bench: .venv/.test
 # `make lock` keeps what is locked where it can; `make lock UPGRADE=--upgrade` takes the newest
 lock:
 	$(LOCK) -o requirements/uv.txt requirements/uv.in
-	$(LOCK) --extra nats --extra opensearch --extra postgres -o requirements/run.txt pyproject.toml requirements/run.in
-	$(LOCK) --extra nats --extra opensearch --extra postgres -c requirements/run.txt -o requirements/test.txt \
+	$(LOCK) --extra nats --extra opensearch --extra postgres --extra s3 -o requirements/run.txt pyproject.toml \
+		requirements/run.in
+	$(LOCK) --extra nats --extra opensearch --extra postgres --extra s3 -c requirements/run.txt -o requirements/test.txt \
 		pyproject.toml requirements/run.in requirements/test.in
 
 .venv/.run .venv/.test: pyproject.toml requirements/run.txt requirements/test.txt scripts/bootstrap

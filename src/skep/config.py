@@ -26,6 +26,8 @@ def _natural(text: str) -> Meta:
 Seconds = float
 Names = tuple[str, ...]
 PollRule = Literal["share", "age", "cube_root"]
+Role = Literal["coordinator", "manager", "aggregator", "worker"]
+ROLES: tuple[Role, ...] = ("coordinator", "manager", "aggregator", "worker")
 
 
 class HostLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +46,24 @@ class LabelSettings(SourceSettings, frozen=True, kw_only=True):
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: Annotated[str, _about("folder for everything Skep keeps")] = "./skep-data"
+    roles: Annotated[
+        tuple[Role, ...], _about("what `skep up` is: coordinator, manager, aggregator, worker, or some of them")
+    ] = ROLES
+    name: Annotated[str, _about("how people call this member; else by its machine's name")] = ""
+    coordinators: Annotated[
+        Names, _about("HOST:PORT of each coordinator's link, as workers and managers reach it")
+    ] = ()
+    token_file: Annotated[
+        str,
+        _about("file with the token to join with; a coordinator lets in whoever has the same"),
+    ] = ""
+    link_listen: Annotated[
+        str, _about("HOST:PORT where a coordinator takes workers and managers of other machines; empty: none")
+    ] = ""
+    tls_cert: Annotated[str, _about("certificate of the link, PEM; else DATA/tls/link.crt of `skep ca init`")] = ""
+    tls_key: Annotated[str, _about("its key, PEM; else DATA/tls/link.key")] = ""
+    tls_ca: Annotated[str, _about("CA that signed it, PEM; else DATA/tls/ca.crt, or what the member joined with")] = ""
+
     listen: Annotated[str, _about("HOST:PORT for pages, API and git")] = "127.0.0.1:7337"
     public_url: Annotated[str, _about("how others reach this server, when not by `listen`")] = ""
     allow_hosts: Annotated[Names, _about("further names a request's Host or Origin may carry")] = ()
@@ -54,7 +74,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "file:"
     )
     records: Annotated[str, _about("where reports and records are searched; file: is DATA/records")] = "file:"
-    blobs: Annotated[str, _about("where packages and outputs live; file: is DATA/blobs, memory: forgets")] = "file:"
+    blobs: Annotated[
+        str, _about("where packages and outputs live; file: is DATA/blobs, s3://BUCKET/PREFIX, memory:")
+    ] = "file:"
     durability: Annotated[
         Literal["full", "delayed"],
         _about("delayed: runtime state (poll times, heartbeats) may lose its last second when the machine dies"),
@@ -113,7 +135,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     list_every: Annotated[Seconds, _positive("time between two looks at an organisation of a forge")] = 3_600.0
     manifest_every: Annotated[Seconds, _positive("time between two looks at a manifest")] = 60.0
 
-    manager: Annotated[bool, _about("index requests are taken and folded here too, not only elsewhere")] = True
     index_processes: Annotated[int, _natural("processes that build index shards; 0: one per core")] = 0
     index_batch: Annotated[int, _positive("bytes of content one task of a large index takes")] = 64_000_000
     index_max_file: Annotated[int, _positive("larger files are found by name only")] = 2_000_000
@@ -140,6 +161,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task_lease: Annotated[Seconds, _positive("a worker silent for so long loses its tasks to others")] = 30.0
     keep_contexts: Annotated[Seconds, _positive("contexts that have ended are removed after so long")] = 604_800.0
     labels: Annotated[Names, _about("names that tasks choose this worker by")] = ()
+    capacity: Annotated[float, _positive("how many sources this worker takes in comparison with others")] = 1.0
     mirror: Annotated[bool, _about("this worker mirrors sources")] = True
     run_tasks: Annotated[bool, _about("this worker runs tasks")] = True
     task_slots: Annotated[int, _natural("tasks at the same time; 0: one per core, and at least 2")] = 0

@@ -1,7 +1,7 @@
 """Where settings come from: defaults, then a file, then SKEP_* variables, then flags; each value knows its origin."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -154,10 +154,11 @@ def _check(settings: Settings, origins: Origins) -> None:
         value = getattr(settings, name)
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput(f"{_place(origins[name], name)}: must be a finite number")
-    try:
-        split_address(settings.listen)
-    except ValueError as error:
-        raise BadInput(f"{_place(origins['listen'], 'listen')}: {error}", hint="such as 127.0.0.1:7337") from error
+    _check_addresses("listen", [settings.listen], origins)
+    _check_addresses("link_listen", [settings.link_listen] if settings.link_listen else [], origins)
+    _check_addresses("coordinators", settings.coordinators, origins)
+    if not settings.roles:
+        raise BadInput(f"{_place(origins['roles'], 'roles')}: a process has at least one role")
     if not settings.data or "\0" in settings.data:
         raise BadInput(f"{_place(origins['data'], 'data')}: names no folder")
     if settings.poll_min > settings.poll_max:
@@ -170,6 +171,14 @@ def _check(settings: Settings, origins: Origins) -> None:
         _check_networks(settings.allow_networks, _place(origins["allow_networks"], "allow_networks"))
     if settings.public_url:
         _check_url(settings.public_url, _place(origins["public_url"], "public_url"))
+
+
+def _check_addresses(name: str, addresses: Iterable[str], origins: Origins) -> None:
+    for address in addresses:
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise BadInput(f"{_place(origins[name], name)}: {error}", hint="such as 127.0.0.1:7337") from error
 
 
 def _check_networks(networks: tuple[str, ...], place: str) -> None:
@@ -211,6 +220,8 @@ def expected(name: str) -> str:
             return "one of " + ", ".join(str(value) for value in kind.values)
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType()):
             return "list of tables"
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.LiteralType(values=values)):
+            return "list of " + ", ".join(str(value) for value in values)
         case msgspec.inspect.VarTupleType():
             return "list of texts"
         case msgspec.inspect.UnionType():

@@ -3,6 +3,7 @@
 import msgspec
 
 from skep.access.service import Access
+from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.search.reports import SourceReports
 from skep.search.saved import Saved
@@ -42,6 +43,7 @@ class Core(msgspec.Struct, frozen=True):
     contexts: Contexts
     tasks: Tasks
     workers: Workers
+    fleet: Fleet
     rules: Rules
     log: Journal
     status: StatusView

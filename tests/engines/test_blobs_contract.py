@@ -5,7 +5,8 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,32 @@ from skep.engines.blobs.base import Blobs
 from skep.engines.blobs.folder import open_folder
 from skep.engines.open import find
 from skep.errors import BadInput, NoSpace, NotFound, Unavailable
+from skep.testing.s3 import make_bucket, running_s3
 
 BIG = os.urandom(3_000_000)
+SECRET = "the-secret-of-s3"
 
 
-@pytest.fixture(params=["file:", "memory:"])
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with running_s3() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty bucket; its keys are in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    name = f"test-{uuid.uuid4()}"
+    make_bucket(s3, name)
+    return f"s3://{name}/some/prefix?endpoint={s3}"
+
+
+@pytest.fixture(params=["file:", "memory:", "s3:"])
 async def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    opened: Blobs = await find("blobs", request.param)(request.param, data=tmp_path)
+    url = request.getfixturevalue("bucket") if request.param == "s3:" else request.param
+    opened: Blobs = await find("blobs", url)(url, data=tmp_path)
     return opened
 
 
@@ -131,3 +151,48 @@ async def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("in the way")
     with pytest.raises(Unavailable, match="blobs"):
         await open_folder("file:", data=tmp_path)
+
+
+async def test_s3_keeps_what_other_prefixes_and_strangers_have(bucket: str, tmp_path: Path) -> None:
+    one = await find("blobs", bucket)(bucket, data=tmp_path)
+    url = bucket.replace("some/prefix", "other")
+    other = await find("blobs", url)(url, data=tmp_path)
+    info = await one.put(chunked(BIG * 4))  # more than stays in memory, in several parts
+    assert await listed(other) == {}
+    await other.delete(info.id)
+    assert await whole(one, info.id, 5) == (BIG * 4)[5:]
+
+
+async def test_s3_keys_may_stand_in_a_file(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    file = tmp_path / "keys"
+    file.write_text(f"[default]\naws_access_key_id = someone\naws_secret_access_key = {SECRET}%\n")
+    url = f"{bucket}&credentials={file}"
+    blobs = await find("blobs", url)(url, data=tmp_path)
+    assert (await blobs.put(chunked(b"abc"))).size == 3
+    file.write_text(f"aws_secret_access_key = {SECRET}\n")
+    with pytest.raises(BadInput, match="keys") as told:
+        await find("blobs", url)(url, data=tmp_path)
+    assert SECRET not in f"{told.value} {told.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("s3:", "s3://BUCKET"),
+        ("s3://user:word@bucket/", "without a password"),
+        ("s3://bucket/?colour=red", "colour"),
+        ("s3://bucket/?endpoint=http://127.0.0.1:1", "cannot be used"),
+    ],
+)
+async def test_a_wrong_s3_url_is_told(wrong: str, told: str, bucket: str, tmp_path: Path) -> None:
+    with pytest.raises((BadInput, Unavailable), match=told) as error:
+        await find("blobs", wrong)(wrong, data=tmp_path)
+    assert SECRET not in f"{error.value} {error.value.__cause__}"
+
+
+async def test_a_bucket_that_is_not_there_is_told(bucket: str, tmp_path: Path) -> None:
+    url = bucket.replace("s3://test-", "s3://none-")
+    with pytest.raises(Unavailable, match="404"):
+        await find("blobs", url)(url, data=tmp_path)

@@ -60,7 +60,10 @@ class Machine:
 
 @asynccontextmanager
 async def machines(engine: Engine, folder: Path, count: int) -> AsyncIterator[list[Machine]]:
-    made = [Machine(engine, folder / f"machine-{n}", manager=n == 0) for n in range(count)]
+    made = [
+        Machine(engine, folder / f"machine-{n}", roles=("worker", "manager") if n == 0 else ("worker",))
+        for n in range(count)
+    ]
     async with AsyncExitStack() as stack:
         for one in made:
             stack.push_async_callback(one.stop)

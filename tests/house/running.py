@@ -20,8 +20,11 @@ _START_SECONDS = 60.0
 class RunningSkep:
     """Started on a free port; `kill` is kill -9, `stop` is SIGTERM."""
 
-    def __init__(self, data: Path, *, before: Sequence[str] = (), listen: str = "127.0.0.1:0", **settings: Any) -> None:
+    def __init__(
+        self, data: Path, *, before: Sequence[str] = (), listen: str = "127.0.0.1:0", role: str = "up", **settings: Any
+    ) -> None:
         self.data = data
+        self._role = role
         self.log: list[str] = []
         self.settings = {"allow_networks": ["127.0.0.0/8"], "beat_every": 1.0, **settings}
         self._before = list(before)
@@ -31,7 +34,7 @@ class RunningSkep:
     def start(self) -> None:
         self._up = threading.Event()
         self.process = subprocess.Popen(
-            [*self._before, *SKEP, "up", "--data", str(self.data), "--listen", self._listen],
+            [*self._before, *SKEP, self._role, "--data", str(self.data), "--listen", self._listen],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(self.settings) | {"XDG_STATE_HOME": str(self.data.parent / "state")},

@@ -37,6 +37,8 @@ class MemoryDesk:
         self.got: list[int] = []
         self.beats: list[Beat] = []
         self.hellos: list[Hello] = []
+        #: of each hello: it came by the socket
+        self.local: list[bool] = []
         self.left: list[str] = []
         self.held_keys: tuple[Key, ...] = ()
         #: sources that people asked for
@@ -61,12 +63,16 @@ class MemoryDesk:
         self.pending[n] = Order(n, FetchNow(source, 1))
         self.bells.ring(["orders"])
 
-    async def hello(self, hello: Hello) -> str | Refused:
+    async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         if hello.token != TOKEN:
             return Refused(None, "needs_token", "this token is not known", "ask for another")
         self.hellos.append(hello)
+        self.local.append(local)
         await self._tell()
         return hello.member
+
+    async def watch(self, hello: Hello) -> None:
+        await asyncio.Event().wait()
 
     async def beat(self, member: str, beat: Beat) -> None:
         self.beats.append(beat)

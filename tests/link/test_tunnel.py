@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.errors import BadInput, Busy, NotAllowed, NotFound, Unavailable
-from skep.link.carry import METHOD, CarryStream, channel_to, dial
+from skep.link.carry import METHOD, CarryStream, dial
+from skep.link.dial import Dial
 from skep.link.listening import listen
 from skep.link.meeting import Meeting
 from skep.link.messages import GitOf
@@ -270,7 +271,7 @@ async def test_nobody_comes(taking: Taking) -> None:
 
 @pytest.mark.parametrize("first", [b"\xff" * 100, b"\x83\xa4type\xa1\xff", b"\x00", b"x" * 10_000, b"x" * (5 << 20)])
 async def test_garbage_is_refused(address: str, first: bytes) -> None:
-    async with channel_to(address, None) as channel:
+    async with Dial((address,)).channel(address) as channel:
         call = channel.stream_stream(METHOD)()
         stream = CarryStream(call)
         await stream.write(first)

@@ -27,7 +27,7 @@ async def rooms(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Rooms]:
     async with open_rooms(Settings(data=str(tmp_path)), clock, WORKER_TOKEN) as opened:
         await opened.core.lists.add(SYSTEM, LIST)
         await opened.core.sources.add(SYSTEM, OTHER)
-        await opened.desk.hello(Hello(1, "w1", WORKER_TOKEN, 1, offer=Offer(mirror=True)))
+        await opened.desk.hello(Hello(1, "w1", WORKER_TOKEN, 1, offer=Offer(mirror=True)), local=True)
         yield opened
 
 

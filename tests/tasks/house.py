@@ -10,6 +10,7 @@ from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.link.client import LinkClient
+from skep.link.dial import Dial
 from skep.link.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
 from skep.link.server import LinkServer
 from skep.model.caller import SYSTEM
@@ -62,12 +63,12 @@ class Engine:
 
     async def cut(self, worker: "Hand") -> None:
         """Its stream ends and none comes again before `mend`; what it runs goes on."""
-        worker.client._target = "unix:/nowhere"
+        worker.client._dial = Dial(("unix:/nowhere",))
         if session := self.server._sessions.get(worker.member):
             await session.end(Refused(None, "stopping", "cut"))
 
     def mend(self, worker: "Hand") -> None:
-        worker.client._target = self.link
+        worker.client._dial = Dial((self.link,))
 
     async def submit(self, *tasks: TaskSpec, **more: Any) -> Context:
         return await self.core.contexts.submit(SYSTEM, ContextSpec("trial", tasks, **more))

@@ -18,14 +18,13 @@ from skep.config import Settings
 from skep.model.caller import SYSTEM
 from skep.model.search import Delta, Fence, Limits, Tip
 from skep.model.task import TaskSpec
-from skep.roles.child import Start
 from skep.sources.git.kind import GitKind
 from skep.testing.forge import Forge
 from skep.worker.service import Worker
 from tests.tasks.house import TOKEN, Engine, coordinator
 
 SETTINGS = Settings(
-    allow_networks=("127.0.0.0/8",), poll_min=0.2, poll_max=0.5, beat_every=0.5, manager=False, index_batch=20_000
+    allow_networks=("127.0.0.0/8",), poll_min=0.2, poll_max=0.5, beat_every=0.5, roles=("worker",), index_batch=20_000
 )
 
 
@@ -50,16 +49,12 @@ async def working(engine: Engine, data: Path, **settings: Any) -> AsyncIterator[
 
 class Manager:
     def __init__(self, engine: Engine) -> None:
-        self.process = subprocess.Popen([sys.executable, "-m", "skep.roles.manager"], stdin=subprocess.PIPE)
-        assert self.process.stdin is not None
-        start = Start(msgspec.structs.replace(SETTINGS, log_level="error"), engine.link, TOKEN)
-        self.process.stdin.write(msgspec.json.encode(start) + b"\n")
-        self.process.stdin.flush()
+        code = "import asyncio, sys; from skep.clock import SystemClock; from skep.manager.service import manage; "
+        code += "asyncio.run(manage(*sys.argv[1:], SystemClock()))"
+        self.process = subprocess.Popen([sys.executable, "-c", code, engine.link, TOKEN])
 
     def end(self, number: int) -> None:
         self.process.send_signal(number)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
         self.process.wait(30)
 
 
@@ -113,7 +108,7 @@ async def test_a_large_source_is_one_context_of_batches_and_a_small_change_one_t
     url = forge.url("sized")
     async with (
         coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
-        working(engine, tmp_path / "worker", manager=True),
+        working(engine, tmp_path / "worker", roles=("worker", "manager")),
     ):
         await engine.core.sources.add(SYSTEM, url)
         await searchable(engine, [url], [repo.refs()["refs/heads/main"]])
@@ -134,7 +129,7 @@ async def test_reindex_builds_everything_anew_and_fsck_reads_the_mirror(tmp_path
     url = forge.url("checked")
     async with (
         coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
-        working(engine, tmp_path / "worker", manager=True),
+        working(engine, tmp_path / "worker", roles=("worker", "manager")),
     ):
         source = (await engine.core.sources.add(SYSTEM, url)).source
         await searchable(engine, [url], [repo.refs()["refs/heads/main"]])
@@ -162,7 +157,7 @@ async def test_an_index_that_lost_a_file_is_noticed_and_made_anew(tmp_path: Path
     repo.commit({"a.txt": b"gamma\n"})
     async with (
         coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
-        working(engine, tmp_path / "worker", manager=True, index_branches=("old",)),
+        working(engine, tmp_path / "worker", roles=("worker", "manager"), index_branches=("old",)),
     ):
         source = (await engine.core.sources.add(SYSTEM, url)).source
         commit = repo.refs()["refs/heads/main"]
@@ -217,7 +212,7 @@ async def test_mirroring_and_running_tasks_switch_off_separately(tmp_path: Path,
     url = forge.url("split")
     async with (
         coordinator(tmp_path, "sqlite:", allow_networks=("127.0.0.0/8",)) as engine,
-        working(engine, tmp_path / "runs", mirror=False, manager=True, task_commands=("true",)),
+        working(engine, tmp_path / "runs", mirror=False, roles=("worker", "manager"), task_commands=("true",)),
     ):
         await engine.core.sources.add(SYSTEM, url)
         ran = await engine.ended(await engine.submit(TaskSpec("run", argv=("true",))))

@@ -15,7 +15,7 @@ from skep.worker.service import Worker
 from tests.worker.desk import RecordingDesk
 
 SETTINGS = Settings(
-    manager=False,
+    roles=("worker",),
     allow_networks=("127.0.0.0/8",),
     allow_local=True,
     poll_min=0.05,

@@ -90,11 +90,14 @@ class RecordingDesk:
     def moves(self, source: str, entry: str) -> list[Move]:
         return [move for body in self.fetched(source) for move in body.moves if move.entry == entry]
 
-    async def hello(self, hello: Hello) -> str | Refused:
+    async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         self.members.append(hello.member)
         self.boots.append(hello.boot)
         await self._tell()
         return hello.member
+
+    async def watch(self, hello: Hello) -> None:
+        await asyncio.Event().wait()
 
     async def beat(self, member: str, beat: Beat) -> None:
         self.beats.append(beat)

@@ -14,10 +14,11 @@ from skep.client.lists import Lists
 from skep.client.rules import Rules
 from skep.client.searches import SavedSearches
 from skep.client.spaces import Space, Spaces
-from skep.client.tasks import Contexts, Tasks, Workers
+from skep.client.tasks import Contexts, Tasks
 from skep.client.topics import Topics
 from skep.client.transport import API, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
+from skep.client.workers import Workers
 from skep.model.answers import (
     Added,
     BulkAnswer,

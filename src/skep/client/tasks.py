@@ -1,4 +1,4 @@
-"""Contexts, tasks and workers over HTTP."""
+"""Contexts and tasks over HTTP."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from skep.client.patience import Patience
 from skep.client.transport import API, Transport, pages
 from skep.errors import Unavailable
-from skep.model.answers import Output, OutputChunk, Page, Submitted, TaskIds, WorkerMatch, WorkerView
+from skep.model.answers import Output, OutputChunk, Page, Submitted, TaskIds
 from skep.model.task import Context, ContextSpec, ContextState, ContextView, Stream, Task, TaskSpec, TaskState, TaskView
 
 #: seconds for which the server lets one request wait
@@ -123,19 +123,6 @@ class Tasks:
     def list(self, *, state: TaskState | None = None, worker: str = "", limit: int = 100) -> Iterator[Task]:
         """Newest first, all of them, in pages of `limit`."""
         return pages(self._transport, f"{API}/tasks", Page[Task], limit, state=state, worker=worker)
-
-
-class Workers:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def select(self, selector: str) -> list[WorkerMatch]:
-        """Which workers it chooses, and why not the others."""
-        query = {"selector": selector}
-        return self._transport.call("GET", f"{API}/workers/select", list[WorkerMatch], query=query)
-
-    def list(self) -> list[WorkerView]:
-        return self._transport.call("GET", f"{API}/workers", list[WorkerView])
 
 
 def _context(id: str) -> str:

@@ -20,7 +20,7 @@ Kind = Literal["db", "log", "blobs", "index", "records"]
 #: other spellings people use for a scheme
 _ALIASES = {"postgres": "postgresql"}
 #: which extra of skep brings a module that may be missing
-_EXTRAS = {"asyncpg": "postgres", "nats": "nats", "httpx": "opensearch"}
+_EXTRAS = {"asyncpg": "postgres", "nats": "nats", "httpx": "opensearch", "obstore": "s3"}
 
 
 def find(kind: Kind, url: str) -> Callable[..., Any]:

@@ -4,22 +4,23 @@ Sources wait without a holder until enough workers are there; then the ring divi
 keeps what it holds for a time of grace, because it is more likely to come back than not.
 """
 
-import hashlib
-import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 
+from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
-from skep.errors import Conflict, NeedsToken, NotFound
+from skep.errors import Conflict, NotFound
 from skep.fleet import orders
 from skep.fleet.holdings import give
 from skep.fleet.plan import Member, choose
 from skep.fleet.tables import STEPS
+from skep.fleet.tokens import Tokens
 from skep.model.answers import MemberStatus
+from skep.model.caller import SYSTEM, Caller
 from skep.model.member import Offer
 from skep.model.source import Progress
 
@@ -51,7 +52,7 @@ class Fleet:
         """`expected`: so many workers are waited for at the first start, but no longer than `first_wait` seconds."""
         self._db = db
         self._clock = clock
-        self._token_hash = hashlib.sha256(token.encode()).digest()
+        self.tokens = Tokens(db, clock, token)
         self._beat_every = beat_every
         self._grace = grace
         self._expected = expected
@@ -64,6 +65,7 @@ class Fleet:
 
     async def start(self) -> None:
         await self._db.migrate("orders", orders.STEPS)
+        await self.tokens.start()
         await self._db.migrate("fleet", STEPS)
         self._waits = not await self._db.read("SELECT source FROM holding WHERE member IS NOT NULL LIMIT 1")
 
@@ -75,14 +77,17 @@ class Fleet:
         role: str,
         offer: Offer = _NOTHING,
         also: Callable[[Tx], Awaitable[None]] | None = None,
+        *,
+        local: bool = True,
     ) -> None:
-        """A member says hello: it is alive, and a worker takes over the sources nobody holds. `also` is part of it."""
-        if not hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash):
-            raise NeedsToken("this member's token is not the one of this coordinator", hint="check its token setting")
+        """A member says hello: it is alive, and a worker takes over the sources nobody holds. `also` is part of it.
+
+        `local`: it came over the server's own socket."""
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
+            await self.tokens.admit(tx, member, token, role, local=local)
             await tx.rows(
                 "INSERT INTO member (id, name, role, state, status, boot, offer, mirror, capacity, draining, "
                 "joined_at, last_alive) VALUES (:id, :name, :role, 'alive', 'attached', :boot, :offer, :mirror, "
@@ -228,7 +233,7 @@ class Fleet:
 
         await self._db.write(work, runtime=True)
 
-    async def drain(self, member: str, *, on: bool = True) -> None:
+    async def drain(self, member: str, *, on: bool = True, by: Caller = SYSTEM) -> None:
         """Everything it holds goes to others, each only after it was copied; nothing new comes to it."""
 
         async def work(tx: Tx) -> None:
@@ -239,12 +244,13 @@ class Fleet:
             )
             if not rows:
                 raise NotFound(f"there is no worker {member!r}", hint="`skep worker list` shows those there are")
+            await note(tx, self._clock.now(), by, "worker.drain" if on else "worker.resume", member)
             tx.ring(FLEET)
             tx.ring(OFFERED)
 
         await self._db.write(work)
 
-    async def forget(self, member: str) -> None:
+    async def forget(self, member: str, by: Caller = SYSTEM) -> None:
         """It will not come back; what it holds is given to others without any further grace."""
 
         async def work(tx: Tx) -> None:
@@ -256,6 +262,8 @@ class Fleet:
                 raise Conflict(f"{member} is alive", hint="stop it first, or drain it")
             for table in ("member WHERE id", "member_event WHERE member", "ordered WHERE member"):
                 await tx.rows(f"DELETE FROM {table} = :id", id=member)  # noqa: S608
+            await self.tokens.unbind(tx, member)
+            await note(tx, self._clock.now(), by, "worker.forget", member)
             tx.ring(FLEET)
 
         await self._db.write(work)

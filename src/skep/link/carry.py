@@ -13,28 +13,15 @@ import grpc
 import msgspec
 
 from skep.errors import BadInput, SkepError, Unavailable
+from skep.link.dial import Dial
 from skep.link.messages import Declined
 
 METHOD = "/skep.Link/Carry"
-_OPTIONS = [
-    ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-]
 #: longer than who has to come may take
 _MET_SECONDS = 75.0
 _LARGEST_SHOWN = 4_096
 _BROKE_OFF = "the tunnel broke off"
 _BREAKS = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
-
-
-def channel_to(address: str, credentials: Any) -> Any:
-    """A connection of its own, never shared with other channels of this process."""
-    if credentials is None:
-        return grpc.aio.insecure_channel(address, options=_OPTIONS)
-    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
 
 
 class Shown(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -106,10 +93,10 @@ class CarryStream:
 
 @asynccontextmanager
 async def dial(
-    address: str, ticket: str, member: str, credentials: Any = None, declined: SkepError | None = None
+    address: str, ticket: str, member: str, ca: str = "", declined: SkepError | None = None
 ) -> AsyncIterator[CarryStream]:
     """The stream that this ticket is for; an error says why there is none, in the words of the other side."""
-    async with channel_to(address, credentials) as channel:
+    async with Dial((address,), ca).channel(address) as channel:
         call = channel.stream_stream(METHOD)()
         stream = CarryStream(call)
         try:

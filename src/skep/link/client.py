@@ -3,14 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import grpc
 
 from skep.clock import Clock
 from skep.errors import Conflict, SkepError, Unavailable
 from skep.link.asking import Asking
-from skep.link.carry import channel_to
+from skep.link.dial import Dial
 from skep.link.frames import Joiner
 from skep.link.messages import (
     PROTOCOL,
@@ -90,15 +90,21 @@ class Outpost(Protocol):
 
 
 class LinkClient:
-    def __init__(self, outpost: Outpost, target: str, clock: Clock, credentials: Any = None) -> None:
+    def __init__(self, outpost: Outpost, to: Dial | str, clock: Clock) -> None:
+        """`to`: one target, or several with what proves them."""
         self._outpost = outpost
-        self._target = target
+        self._dial = Dial((to,)) if isinstance(to, str) else to
+        self._target = self._dial.targets[0]
         self._clock = clock
-        self._credentials = credentials
         self._outcome = asyncio.Event()
         self._hurry = asyncio.Event()
         self.asking = Asking()
         self.attached = False
+
+    @property
+    def here(self) -> Dial:
+        """The coordinator that was dialled last, alone."""
+        return Dial((self._target,), self._dial.ca)
 
     def ring(self) -> None:
         """The outbox has grown."""
@@ -120,28 +126,34 @@ class LinkClient:
             self.asking.end()
 
     async def _run(self) -> None:
-        failures = 0
+        # many members that begin at once divide themselves
+        turn, failures = int(self._clock.random() * len(self._dial.targets)), 0
         while True:
+            target = self._target = self._dial.targets[turn % len(self._dial.targets)]
             try:
-                await self._stream()
+                await self._stream(target)
                 reason = "the stream ended"
             except Conflict:
                 raise
             except (SkepError, grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
                 reason = _reason(error)
-            failures = 0 if self.attached else failures + 1
+                if isinstance(error, grpc.aio.AioRpcError) and not self.attached:
+                    reason = await self._dial.explain(target) or reason
+            turn, failures = turn + 1, 0 if self.attached else failures + 1
             self.attached = False
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 20)) * (0.5 + self._clock.random())
+            rounds = min(failures // len(self._dial.targets), 20)
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**rounds) * (0.5 + self._clock.random())
             level = logging.WARNING if failures % 10 < 2 else logging.DEBUG
-            log.log(level, "not attached to %s: %s; again in %.1f s", self._target, reason, pause)
+            log.log(level, "not attached to %s: %s; again in %.1f s", target, reason, pause)
             await asyncio.sleep(pause)
 
-    async def _stream(self) -> None:
-        async with channel_to(self._target, self._credentials) as channel:
+    async def _stream(self, target: str) -> None:
+        async with self._dial.channel(target) as channel:
             call = channel.stream_stream(METHOD)()
             try:
                 wire = Wire(call, Joiner(DownFrame))
                 beat_every = await self._attach(wire)
+                log.info("attached to %s", target)
                 await _Attached(self, self._outpost, wire, beat_every).run()
             finally:
                 call.cancel()
@@ -159,7 +171,6 @@ class LinkClient:
                 f"the coordinator does not speak link protocol {PROTOCOL}", hint="run the same version of Skep on both"
             )
         self.attached = True
-        log.info("attached to %s", self._target)
         return frame[0].beat_every
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from skep.errors import BadInput, Conflict
+from skep.errors import BadInput, Conflict, SkepError
 
 _OPTIONS = [
     #: what gRPC itself lets through; smaller excess gets our own, clearer answer
@@ -24,25 +24,42 @@ _SOCKET_PATH = 107
 
 
 async def listen(
-    methods: Mapping[str, Callable[[object, Any], Awaitable[None]]], target: str, credentials: Any = None
+    methods: Mapping[str, Callable[[object, Any], Awaitable[None]]],
+    target: str,
+    credentials: Any = None,
+    *,
+    socket: str = "",
 ) -> tuple[Any, str]:
-    """On `unix:PATH` or `HOST:PORT` (port 0: any); the server, to be stopped, and the target to dial."""
+    """On `unix:PATH` or `HOST:PORT` (port 0: any); the server, to be stopped, and the target to dial.
+
+    `socket`: a unix socket besides, which needs no credentials."""
     server = grpc.aio.server(options=_OPTIONS)
     for method, do in methods.items():
         service, name = method.strip("/").split("/")
         handlers = {name: grpc.stream_stream_rpc_method_handler(do)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    try:
+        dialled = _bind(server, target, credentials)
+        if socket:
+            _bind(server, socket, None)
+    except SkepError:
+        await server.stop(None)
+        raise
+    await server.start()
+    return server, dialled
+
+
+def _bind(server: Any, target: str, credentials: Any) -> str:
     path = _socket_path(target)
     try:
         secure = credentials is not None
         port = server.add_secure_port(target, credentials) if secure else server.add_insecure_port(target)
     except RuntimeError as error:
-        await server.stop(None)
         raise Conflict(f"cannot listen on {target}", hint="is another Skep using it?") from error
-    if path is not None:
-        path.chmod(0o600)
-    await server.start()
-    return server, target if path is not None else f"{target.rpartition(':')[0]}:{port}"
+    if path is None:
+        return f"{target.rpartition(':')[0]}:{port}"
+    path.chmod(0o600)
+    return target
 
 
 def _socket_path(target: str) -> Path | None:

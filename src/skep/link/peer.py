@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Self
 
 from skep.clock import Clock
 from skep.link.client import LinkClient
+from skep.link.dial import Dial
 from skep.link.messages import PROTOCOL, AnswerBody, AskBody, Beat, Hello, Open, Order, Outcome, Refused
 from skep.model.credential import Key
 from skep.model.ids import new_id
+from skep.model.member import Offer
 from skep.model.task import Run, TaskHold
+
+_NOTHING = Offer()
 
 
 class Peer:
@@ -18,20 +22,20 @@ class Peer:
 
     def __init__(
         self,
-        target: str,
+        to: Dial | str,
         token: str,
         roles: tuple[str, ...],
         clock: Clock,
         *,
         member: str = "",
-        credentials: Any = None,
+        offer: Offer = _NOTHING,
     ) -> None:
         now = clock.now()
         self.member = member or new_id(roles[0][:3], now)
         self.boot = int(now * 1000)
         self.status: Callable[[], str] = lambda: "idle"
-        self._hello = Hello(PROTOCOL, self.member, token, self.boot, roles)
-        self.link = LinkClient(self, target, clock, credentials)
+        self._hello = Hello(PROTOCOL, self.member, token, self.boot, roles, offer)
+        self.link = LinkClient(self, to, clock)
 
     async def ask(self, body: AskBody, timeout: float | None = None) -> AnswerBody:
         return await self.link.ask(body, timeout)

@@ -43,8 +43,12 @@ _HELLO_SECONDS = 10.0
 class Desk(Protocol):
     """What the link asks of its coordinator."""
 
-    async def hello(self, hello: Hello) -> str | Refused:
-        """The id of the member whose token this is, or why not."""
+    async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
+        """The id of the member whose token this is, or why not. `local`: it came by the unix socket."""
+        ...
+
+    async def watch(self, hello: Hello) -> None:
+        """Raises as soon as the member may no longer be attached; never returns."""
         ...
 
     async def beat(self, member: str, beat: Beat) -> None: ...
@@ -95,15 +99,15 @@ class LinkServer:
         self.meeting = Meeting()
         self._sessions: dict[str, Session] = {}
         self._server: Any = None
-        #: where this server can be dialled, and with what, by this process itself
+        #: where this process itself can dial it
         self.target = ""
-        self.own: Any = None
 
-    async def start(self, target: str, credentials: Any = None) -> str:
-        """Listen on `unix:PATH` or `HOST:PORT` (port 0: any); returns the target to dial."""
+    async def start(self, target: str, credentials: Any = None, *, socket: str = "") -> str:
+        """Listen on `unix:PATH` or `HOST:PORT` (port 0: any); returns the target to dial. `socket`: there too."""
         methods = {METHOD: self._attach, carry.METHOD: self.meeting.carry}
-        self._server, self.target = await listen(methods, target, credentials)
-        return self.target
+        self._server, dialled = await listen(methods, target, credentials, socket=socket)
+        self.target = socket or dialled
+        return dialled
 
     async def push(self, member: str, message: Down) -> None:
         """To a member that is attached here, now or never."""
@@ -125,7 +129,7 @@ class LinkServer:
     async def _attach(self, _: object, context: Any) -> None:
         wire = Wire(context, Joiner(UpFrame, HELLO_LIMIT))
         try:
-            session = await self._admit(wire)
+            session = await self._admit(wire, context.peer())
             if isinstance(session, Refused):
                 refused: Refused | None = session
             else:
@@ -133,25 +137,26 @@ class LinkServer:
         except SkepError as error:
             refused = Refused(None, error.code, error.message, error.hint)
         if refused is not None:
+            log.info("a stream from %s ends: %s", context.peer(), refused.message)
             await wire.write([refused])
 
-    async def _admit(self, wire: Wire) -> Session | Refused:
+    async def _admit(self, wire: Wire, peer: str) -> Session | Refused:
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
                 first = await wire.read()
         except TimeoutError:
             return Refused(None, "bad_input", "no Hello came")
-        if not first or not isinstance(first[0], Hello):
-            return Refused(None, "bad_input", "a stream begins with Hello")
+        if not first or not isinstance(first[0], Hello) or not first[0].roles:
+            return Refused(None, "bad_input", "a stream begins with Hello, which names a role")
         hello = first[0]
         if hello.protocol != PROTOCOL:
             return Refused(
                 None,
                 "protocol",
-                f"the coordinator speaks link protocol {PROTOCOL}, the worker {hello.protocol}",
+                f"the coordinator speaks link protocol {PROTOCOL}, the {hello.roles[0]} {hello.protocol}",
                 "run the same version of Skep on both",
             )
-        member = await self._desk.hello(hello)
+        member = await self._desk.hello(hello, local=peer.startswith("unix:"))
         if isinstance(member, Refused):
             return member
         session = Session(self._desk, wire, hello, self._beat_every)

@@ -28,6 +28,7 @@ class Session:
     def __init__(self, desk: "Desk", wire: Wire, hello: Hello, beat_every: float) -> None:
         self._desk = desk
         self.wire = wire
+        self._hello = hello
         self.member = hello.member
         self.boot = hello.boot
         self._silence = max(30.0, _SILENT_BEATS * beat_every)
@@ -51,6 +52,7 @@ class Session:
     async def run(self) -> Refused | None:
         """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
         parts = [self._read(), self._settle(), self._push(), self._listen(), self._runs(), self._asks.send()]
+        parts.append(self._desk.watch(self._hello))
         if self._mirrors:
             parts.append(self._confide())
         work = [asyncio.create_task(part) for part in parts]

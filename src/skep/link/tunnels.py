@@ -50,7 +50,7 @@ class Tunnels:
     async def _give(self, half: str, give: Callable[[Stream], Awaitable[None]]) -> None:
         """The taker hears of what goes wrong at its own end."""
         with contextlib.suppress(SkepError, OSError):
-            async with dial(self.server.target, half, "", self.server.own) as stream:
+            async with dial(self.server.target, half, "") as stream:
                 await give(stream)
 
     async def close(self) -> None:

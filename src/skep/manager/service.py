@@ -11,9 +11,12 @@ from contextlib import asynccontextmanager
 
 from skep.clock import Clock
 from skep.errors import SkepError
+from skep.link.dial import Dial
+from skep.link.lines import LineBuffer
 from skep.link.messages import AnswerBody, AskBody
 from skep.link.peer import Peer
 from skep.model.ids import new_id
+from skep.model.member import Offer
 from skep.model.space import Acknowledge, Get, Got, Keep, Taken, Typed
 from skep.model.task import Await, ContextSpec, Ended, Submit, TaskSpec
 
@@ -112,10 +115,19 @@ def summary(ended: Ended) -> str:
     return f"{ended.state} at {commit}, {documents} document(s)"
 
 
-async def manage(link: str, token: str, clock: Clock, member: str = "") -> None:
-    """A manager with a stream of its own, until cancelled."""
-    peer = Peer(link, token, ("manager",), clock, member=member)
+async def manage(
+    link: Dial | str, token: str, clock: Clock, member: str = "", name: str = "", lines: LineBuffer | None = None
+) -> None:
+    """A manager with a stream of its own, until cancelled or until a newer one takes its place."""
+    peer = Peer(link, token, ("manager",), clock, member=member, offer=Offer(mirror=False, name=name))
     manager = Manager(peer.ask, clock)
     peer.status = lambda: manager.status
-    async with peer.running():
-        await manager.run()
+    work = [peer.run(), manager.run(), *([lines.run(peer.ask)] if lines is not None else [])]
+    parts = [asyncio.create_task(one) for one in work]
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+    done.pop().result()

@@ -261,6 +261,10 @@ class WorkerView(msgspec.Struct, frozen=True):
     offer: Offer
     #: a bounded number of tasks that it has now
     running: list[Task]
+    #: how many sources it holds
+    holds: int = 0
+    #: what it holds goes to others
+    draining: bool = False
 
 
 class WorkerMatch(msgspec.Struct, frozen=True):
@@ -343,6 +347,28 @@ class TokenInfo(msgspec.Struct, frozen=True):
 class NewToken(msgspec.Struct, frozen=True):
     token: str
     info: TokenInfo
+
+
+class MemberToken(msgspec.Struct, frozen=True):
+    """What a worker or manager joins with; known by the beginning of its hash."""
+
+    id: str
+    name: str
+    roles: list[str]
+    #: many members may use it
+    shared: bool
+    #: ids of those that do, without the role
+    members: list[str]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+class NewMemberToken(msgspec.Struct, frozen=True):
+    token: str
+    info: MemberToken
+    #: one line that says where, with which token and whom to trust; empty: this server takes no members from elsewhere
+    join: str = ""
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

@@ -86,7 +86,7 @@ class Rooms(msgspec.Struct, frozen=True):
     adoption: Adoption
     searcher: Searcher
     tunnels: Tunnels
-    #: what runs for as long as the process does
+    #: what runs for as long as the process does, by its roles
     loops: list[Loop]
 
 
@@ -139,11 +139,12 @@ async def open_rooms(
             saved,
             spaces,
             contexts,
-            owners,
             journal,
             lists,
         ):
             await room.start()
+        if "coordinator" in settings.roles:
+            await owners.start()
         gathering = await _gathering(stack, db, clock, topics, settings)
         records = await _records(stack, settings, db, search)
         gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
@@ -174,6 +175,7 @@ async def open_rooms(
             contexts,
             tasks,
             Workers(db, fleet),
+            fleet,
             rules,
             journal,
             StatusView(db, clock, fleet, searcher, statuses),
@@ -182,18 +184,13 @@ async def open_rooms(
         dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
-        loops: list[Loop] = [
-            topics.follow,
-            search.follow,
-            records.follow,
+        duties: list[Loop] = [
             adoption.follow,
             gathering.follow,
             gathering.bring,
             partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http, credentials).follow,
             partial(sweep_for_ever, topics),
-        ]
-        loops += [
             Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
             dispatcher.run,
             dispatcher.keep,
@@ -202,9 +199,9 @@ async def open_rooms(
             triggers.follow,
             triggers.follow_clock,
             partial(statuses.keep, partial(_alive, fleet)),
+            *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
         ]
-        if not isinstance(log, TxLog):
-            loops.append(partial(relay.carry, db, log))
+        loops = [topics.follow, search.follow, records.follow, *(duties if "coordinator" in settings.roles else [])]
         requests = Requests(
             clock,
             fleet,

@@ -12,6 +12,7 @@ import sys
 import msgspec
 
 from skep.config import Settings
+from skep.link.dial import Dial
 
 log = logging.getLogger("skep.up")
 
@@ -20,7 +21,7 @@ class Start(msgspec.Struct, frozen=True):
     """What the child reads from the first line of its stdin."""
 
     settings: Settings
-    link: str
+    link: Dial | str
     token: str
 
 

@@ -78,7 +78,7 @@ class Desk:
         self._credentials = credentials
         self._interest = interest
 
-    async def hello(self, hello: Hello) -> str | Refused:
+    async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         try:
             await self._fleet.join(
                 hello.member,
@@ -87,12 +87,16 @@ class Desk:
                 hello.roles[0],
                 hello.offer,
                 also=lambda tx: self._reports.returned(tx, hello.member, hello.running),
+                local=local,
             )
         except SkepError as error:
             return Refused(None, error.code, error.message, error.hint)
         await self._spaces.release(hello.member, but=f"{hello.member}/{hello.boot}")
         await self._tell(hello.member, "attached")
         return hello.member
+
+    async def watch(self, hello: Hello) -> None:
+        await self._fleet.tokens.watch(hello.token)
 
     async def beat(self, member: str, beat: Beat) -> None:
         await self._fleet.beat(member, beat.status, beat.progress)

@@ -1,19 +1,18 @@
-"""`skep up`: coordinator, manager and aggregator in this process, a worker as its child."""
+"""`skep up`: coordinator, manager and aggregator in this process, a worker as its child; or those roles of them that
+the settings name. A coordinator has the link, whoever serves has the HTTP doors."""
 
 import asyncio
 import contextlib
 import errno
 import logging
-import os
 import resource
 import secrets
-import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -25,19 +24,21 @@ from skep.config import Settings
 from skep.doors.http.app import create_app
 from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
+from skep.link.dial import Dial
+from skep.link.join import joined
 from skep.link.lines import LineBuffer
-from skep.link.server import LinkServer
+from skep.manager.service import manage
 from skep.model.caller import SYSTEM, Caller
 from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
 from skep.roles.build import Loop, Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
 from skep.roles.folder import locked
+from skep.roles.linking import open_link
 from skep.roles.logs import set_up_logs
+from skep.roles.stopping import on_signals
 
 log = logging.getLogger("skep.up")
-#: a unix socket's path has at most 107 bytes
-_LONGEST_SOCKET = 100
 #: requests still running at a stop get this long
 _GRACE_SECONDS = 5
 _AGAIN_SECONDS = 2.0
@@ -49,6 +50,7 @@ def main(
     rules: Sequence[RuleSpec] = (),
     credentials: Sequence[CredentialSpec] = (),
 ) -> None:
+    _check_roles(settings)
     lines = set_up_logs(settings.log_level)
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
@@ -57,6 +59,14 @@ def main(
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         rooms = partial(open_rooms, settings, SystemClock(), file_rules=rules, file_credentials=credentials)
         runner.run(_up(settings, listener, lines, add, rooms))
+
+
+def _check_roles(settings: Settings) -> None:
+    if "coordinator" not in settings.roles and not settings.database.startswith("postgres"):
+        raise BadInput(
+            "an aggregator apart from the coordinator needs PostgreSQL, which both of them open",
+            hint='set database = "postgresql://…" on both, or roles = ["coordinator", "aggregator"] on one',
+        )
 
 
 def _raise_file_limit() -> None:
@@ -92,24 +102,21 @@ async def _up(
     opened: Callable[[str], contextlib.AbstractAsyncContextManager[Rooms]],
 ) -> None:
     token = secrets.token_hex(32)
-    stop = _on_signals()
+    stop, roles = on_signals(), settings.roles
     async with opened(token) as rooms, contextlib.AsyncExitStack() as stack:
-        address = _link_address(Path(settings.data), stack)
-        link = LinkServer(rooms.desk, beat_every=settings.beat_every)
-        rooms.tunnels.attach(link)
-        await link.start(address)
-        stack.push_async_callback(link.stop)
         closing = asyncio.Event()
         server = _server(rooms, settings, closing)
+        members = await _members(settings, rooms, token, stack)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             loops = [
                 *(group.create_task(_keep(loop)) for loop in rooms.loops),
                 group.create_task(_merge(rooms)),
                 group.create_task(lines.run(lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))),
-                group.create_task(keep_worker(Start(settings, address, token))),
+                *(group.create_task(one) for one in members),
             ]
-            await rooms.adoption.sweep()
+            if "coordinator" in roles:
+                await rooms.adoption.sweep()
             await _add(rooms.core.lists.add, settings.lists)
             await _add(rooms.core.sources.add, add)
             await _greet(rooms, listener)
@@ -121,6 +128,22 @@ async def _up(
             await serving
             for loop in loops:
                 loop.cancel()
+
+
+async def _members(
+    settings: Settings, rooms: Rooms, token: str, stack: contextlib.AsyncExitStack
+) -> list[Coroutine[Any, Any, None]]:
+    """The worker and manager of this machine; they dial the coordinator here, or else those that they are told of."""
+    dial: Dial | str
+    if "coordinator" in settings.roles:
+        dial = await open_link(settings, rooms, stack)
+    elif {"worker", "manager"} & set(settings.roles):
+        dial, token = joined(settings)
+    if "worker" in settings.roles:
+        return [keep_worker(Start(settings, dial, token))]
+    if "manager" in settings.roles:
+        return [manage(dial, token, SystemClock(), name=settings.name or socket.gethostname())]
+    return []
 
 
 class _Server(uvicorn.Server):
@@ -142,21 +165,6 @@ def _server(rooms: Rooms, settings: Settings, closing: asyncio.Event) -> uvicorn
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return _Server(config)
-
-
-def _on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
-
-
-def _link_address(data: Path, stack: contextlib.AsyncExitStack) -> str:
-    path = data / "link.sock"
-    if len(os.fsencode(path)) > _LONGEST_SOCKET:
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skep-"))) / "link.sock"
-    path.unlink(missing_ok=True)
-    return f"unix:{path}"
 
 
 async def _keep(loop: Loop) -> None:

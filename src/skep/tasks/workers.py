@@ -46,14 +46,32 @@ class Workers:
         )
         return rows[0]["member"] if rows and caller.sees(rows[0]["visibility"]) else None
 
+    async def drain(self, caller: Caller, worker: str, *, on: bool = True) -> None:
+        """Empty it, so that it can be stopped for good; or with `on=False` do not."""
+        caller.need("admin")
+        await self._fleet.drain(worker, on=on, by=caller)
+
+    async def forget(self, caller: Caller, worker: str) -> None:
+        caller.need("admin")
+        await self._fleet.forget(worker, by=caller)
+
     async def list(self, caller: Caller) -> list[WorkerView]:
         caller.need("read")
         views = []
+        more = {
+            row["id"]: row
+            for row in await self._db.read(
+                "SELECT id, draining, (SELECT count(*) FROM holding WHERE holding.member = member.id) AS holds "
+                "FROM member WHERE role = 'worker'"
+            )
+        }
         for member, offer in await self._fleet.workers():
             rows = await self._db.read(
                 f"SELECT {TASK_COLUMNS} FROM task_seen WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id LIMIT :most",  # noqa: S608
                 worker=member.id,
                 most=_SHOWN,
             )
-            views.append(WorkerView(member, offer, [task_of(row) for row in rows]))
+            row = more.get(member.id, {"holds": 0, "draining": 0})
+            running = [task_of(one) for one in rows]
+            views.append(WorkerView(member, offer, running, row["holds"], bool(row["draining"])))
         return views

@@ -23,7 +23,7 @@ class NatsServer:
         self._binary = binary
         self._folder = folder
         self._log = folder / "nats.log"
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.configure(config)
 
@@ -110,7 +110,7 @@ def with_store(folder: Path, limits: str = "") -> str:
     return f"jetstream {{\n  store_dir: '{folder / 'store'}'\n  {limits}\n}}\n"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -6,11 +6,11 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from skep.engines.blobs.base import Blobs, checked_id
 from skep.errors import Busy, NotFound, SkepError
 from skep.link.carry import dial
+from skep.link.dial import Dial
 from skep.link.messages import BlobOf, FolderOf, GitOf, Open, What
 from skep.link.parcel import send_blob, send_folder
 from skep.sources.git.mirror import folder_of
@@ -26,13 +26,11 @@ Give = Callable[[Stream], Awaitable[None]]
 
 
 class Giving:
-    def __init__(
-        self, store: Store, data: Path, link: str, credentials: Any = None, blobs: Blobs | None = None
-    ) -> None:
+    def __init__(self, store: Store, data: Path, here: Callable[[], Dial], blobs: Blobs | None = None) -> None:
+        """`here`: the coordinator that relays for whoever has no address."""
         self._store = store
         self._data = data
-        self._link = link
-        self._credentials = credentials
+        self._here = here
         self._blobs = blobs
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -48,7 +46,8 @@ class Giving:
         await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _open(self, asked: Open, *, busy: bool) -> None:
-        address, declined = asked.address or self._link, None
+        here, declined = self._here(), None
+        address = asked.address or here.targets[0]
         try:
             if busy:
                 raise Busy(f"{self._store.member} gives {AT_ONCE} tunnels already", hint="it will be tried again")
@@ -56,7 +55,7 @@ class Giving:
         except SkepError as error:
             declined = error
         try:
-            async with dial(address, asked.ticket, self._store.member, self._credentials, declined) as stream:
+            async with dial(address, asked.ticket, self._store.member, here.ca, declined) as stream:
                 if declined is None:
                     await into(stream)
         except (SkepError, OSError) as error:

@@ -1,6 +1,7 @@
 """What a worker offers to tasks: the kinds it does, its places for them, and what its machine is like."""
 
 import os
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class Offering:
                 **{f"limit.{name}": how for name, how in facts.limits.items()},
             },
             mirror=self._settings.mirror,
+            name=self._settings.name or socket.gethostname(),
+            capacity=self._settings.capacity,
         )
 
     def sample(self) -> Sample:

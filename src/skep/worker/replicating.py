@@ -11,6 +11,7 @@ from skep.clock import Clock
 from skep.config import Settings
 from skep.errors import NotFound, SkepError
 from skep.link.carry import dial
+from skep.link.dial import Dial
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.copying import Copied, CopyFrom, CopyWanted, Kept
 from skep.model.source import Failure, Held
@@ -35,19 +36,18 @@ class Replicating:
         poller: Poller,
         kinds: Mapping[str, Kind],
         ask: Callable[[AskBody], Awaitable[AnswerBody]],
-        link: str,
+        here: Callable[[], Dial],
         clock: Clock,
-        credentials: Any = None,
     ) -> None:
+        """`here`: the coordinator that relays."""
         self._data = Path(settings.data)
         self._bounds = Bounds(settings.fetch_timeout, settings.max_repository)
         self._member = member
         self._poller = poller
         self._kinds = kinds
         self._ask = ask
-        self._link = link
+        self._here = here
         self._clock = clock
-        self._credentials = credentials
 
     async def replicate(self, run: Run) -> dict[str, Any]:
         """Ends when this worker holds the source, or knows that it should not."""
@@ -91,7 +91,8 @@ class Replicating:
         found = await self._ask(wanted)
         if not isinstance(found, CopyFrom) or not found.ticket:
             raise NotFound(f"nobody has a copy of {source}")
-        async with dial(found.address or self._link, found.ticket, self._member, self._credentials) as stream:
+        here = self._here()
+        async with dial(found.address or here.targets[0], found.ticket, self._member, here.ca) as stream:
             yield stream
 
     async def _anew(self, held: Held) -> str:

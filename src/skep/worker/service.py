@@ -12,6 +12,7 @@ from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
 from skep.link.client import LinkClient
+from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Open, Order, Outcome, Refused, Release
 from skep.manager.service import manage
@@ -38,7 +39,7 @@ class Worker:
         self,
         settings: Settings,
         data: Path,
-        link: str,
+        link: Dial | str,
         token: str,
         clock: Clock,
         kinds: Mapping[str, Kind],
@@ -81,13 +82,13 @@ class Worker:
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
             replicating = Replicating(
-                self._settings, store.member, post.poller, self._kinds, link.ask, self._link, self._clock
+                self._settings, store.member, post.poller, self._kinds, link.ask, lambda: link.here, self._clock
             )
             own |= {**indexing.kinds, "fsck": checking.fsck, KIND: replicating.replicate}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
-        post.giving = Giving(store, self._data, self._link)
+        post.giving = Giving(store, self._data, lambda: link.here)
         store.on_outcome = link.ring
         await post.poller.load()
         try:
@@ -105,7 +106,7 @@ class Worker:
             group.create_task(link.run())
             if self._lines is not None:
                 group.create_task(self._lines.run(link.ask))
-            if self._settings.manager:
+            if "manager" in self._settings.roles:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
 

@@ -43,10 +43,20 @@ def build(kind: type[Command] = Command) -> Command:
     )
 
 
+#: `worker` has verbs besides
+_ROLES = {
+    "coordinator": "start a coordinator alone, for a fleet of machines",
+    "aggregator": "start an aggregator alone",
+    "manager": "start a manager alone",
+}
+
+
 def _fill_root(parser: Command) -> None:
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     commands.add_parser("up", help="start Skep on this machine", fill=_fill_up, run="server:up")
+    for role, about in _ROLES.items():
+        commands.add_parser(role, help=about, fill=_fill_role, run=f"server:{role}")
     commands.add_parser("source", help="add, list and change what is mirrored", fill=_fill_source)
     commands.add_parser(
         "fetch", help="look at a URL now, and add it if need be", fill=_fill_fetch_url, run="source:fetch_url"
@@ -63,7 +73,10 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
     commands.add_parser("task", help="run commands on workers", fill=_fill_task)
-    commands.add_parser("worker", help="what workers offer and run", fill=_fill_worker)
+    commands.add_parser(
+        "worker", help="start a worker alone, or look after workers", fill=_fill_worker, run="server:worker"
+    )
+    commands.add_parser("ca", help="certificates of a fleet's own", fill=_fill_ca)
     commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
     commands.add_parser(
         "simulate", help="how fresh mirrors would be at which load", fill=_fill_simulate, run="simulate:run"
@@ -87,24 +100,35 @@ def json_option(parser: Command) -> None:
     parser.add_argument("--json", action="store_true", help="for programs: JSON, one object per line")
 
 
-def _settings(parser: Command) -> None:
+def settings_options(parser: Command, shown: Sequence[str] = (), *, only: bool = False) -> None:
+    """All settings as options; `shown` are those that help explains, and with `only` there are no others."""
     from skep.config_load import FIELDS, about, expected
 
     parser.add_argument("--config", metavar="FILE", help="settings file (SKEP_CONFIG, else ./skep.toml if it exists)")
-    for name in FIELDS:
+    for name in shown if only else FIELDS:
         text = f"{about(name)} ({expected(name)})".replace("%", "%%")
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", dest=f"set_{name}", help=text)
+        hidden = bool(shown) and name not in shown
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, metavar="VALUE", dest=f"set_{name}", help=argparse.SUPPRESS if hidden else text)
+    if shown and not only:
+        parser.epilog = "Every other setting is an option too, as of `skep up`."
 
 
 def _fill_up(parser: Command) -> None:
     parser.add_argument("--add", metavar="URL", action="append", default=[], help="mirror this too, if it is not yet")
-    _settings(parser)
+    settings_options(parser)
+
+
+def _fill_role(parser: Command) -> None:
+    settings_options(
+        parser, ("data", "listen", "roles", "name", "coordinators", "token_file", "link_listen", "database")
+    )
 
 
 def _fill_config(parser: Command) -> None:
     json_option(parser)
     parser.add_argument("--example", action="store_true", help="print a skep.toml with every default")
-    _settings(parser)
+    settings_options(parser)
 
 
 def _fill_source(parser: Command) -> None:
@@ -335,9 +359,15 @@ def _fill_task(parser: Command) -> None:
 
 
 def _fill_worker(parser: Command) -> None:
-    from skep.doors.cli import parser_tasks
+    from skep.doors.cli import member_words
 
-    parser_tasks.fill_worker(parser)
+    member_words.fill_worker(parser)
+
+
+def _fill_ca(parser: Command) -> None:
+    from skep.doors.cli import member_words
+
+    member_words.fill_ca(parser)
 
 
 def _fill_rule(parser: Command) -> None:

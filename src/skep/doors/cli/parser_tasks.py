@@ -1,4 +1,4 @@
-"""The words of `skep context`, `skep task` and `skep worker`."""
+"""The words of `skep context` and `skep task`."""
 
 from skep.doors.cli.parser import Command, json_option
 
@@ -23,12 +23,6 @@ def fill_task(parser: Command) -> None:
     verbs.add_parser("show", help="one task, its moves and its result", fill=_fill_task_show, run="task:show")
     verbs.add_parser("cancel", help="abort a task", fill=_fill_task_cancel, run="task:cancel")
     verbs.add_parser("output", help="what a task has written", fill=_fill_output, run="task:output")
-
-
-def fill_worker(parser: Command) -> None:
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-    verbs.add_parser("list", help="all workers", fill=json_option, run="worker:listing")
-    verbs.add_parser("select", help="try a selector", fill=_fill_select, run="worker:select")
 
 
 def _context(parser: Command) -> None:
@@ -123,9 +117,4 @@ def _fill_output(parser: Command) -> None:
     parser.add_argument("--follow", action="store_true", help="go on until it has ended; exit code 1 if it failed")
     parser.add_argument("--stream", choices=("stdout", "stderr"), help="only this one")
     parser.add_argument("--attempt", metavar="N", type=int, help="of an earlier attempt")
-    json_option(parser)
-
-
-def _fill_select(parser: Command) -> None:
-    parser.add_argument("selector", metavar="EXPR", help='such as: os == "linux" and memory >= 8GB and tools has "gcc"')
     json_option(parser)

@@ -1,17 +1,19 @@
-"""`skep up`: settings first, then the role. Roles stand above doors, so it is named by text."""
+"""`skep up` and the roles by themselves: settings first. Roles stand above doors, so they are named by text."""
 
 import os
 import sys
 from argparse import Namespace
 from importlib import import_module
 
-from skep.config import Settings
+import msgspec
+
+from skep.config import Role, Settings
 from skep.config_load import FIELDS, Origins, load, load_credentials, load_rules
 from skep.doors.cli.source import absolute
 
 
 def settings_of(args: Namespace) -> tuple[Settings, Origins]:
-    flags = {name: getattr(args, f"set_{name}") for name in FIELDS}
+    flags = {name: getattr(args, f"set_{name}", None) for name in FIELDS}
     return load(os.environ, config=args.config, flags=flags, warn=_warn)
 
 
@@ -21,7 +23,36 @@ def _warn(text: str) -> None:
 
 def up(args: Namespace) -> int:
     settings, _ = settings_of(args)
+    return _run(settings, args, tuple(absolute(url) for url in args.add))
+
+
+def coordinator(args: Namespace) -> int:
+    return _alone("coordinator", args)
+
+
+def aggregator(args: Namespace) -> int:
+    return _alone("aggregator", args)
+
+
+def manager(args: Namespace) -> int:
+    return _alone("manager", args)
+
+
+def worker(args: Namespace) -> int:
+    return _alone("worker", args)
+
+
+def _alone(role: Role, args: Namespace) -> int:
+    """With those beside it that the settings name together with it; a file for other machines changes nothing."""
+    settings, origins = settings_of(args)
+    if origins["roles"] == "default" or role not in settings.roles:
+        settings = msgspec.structs.replace(settings, roles=(role,))
+    return _run(settings, args)
+
+
+def _run(settings: Settings, args: Namespace, urls: tuple[str, ...] = ()) -> int:
+    if not {"coordinator", "aggregator"} & set(settings.roles):
+        return import_module("skep.roles.member").main(settings) or 0
     rules = load_rules(os.environ, config=args.config)
     credentials = load_credentials(os.environ, config=args.config)
-    urls = tuple(absolute(url) for url in args.add)
     return import_module("skep.roles.up").main(settings, urls, rules, credentials) or 0

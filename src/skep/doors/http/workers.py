@@ -1,12 +1,15 @@
 """Workers: what they offer and run, and which of them a selector chooses."""
 
+import asyncio
 from typing import Annotated
 
-from litestar import get
-from litestar.params import QueryParameter
+import msgspec
+from litestar import delete, get, post
+from litestar.params import FromPath, JSONBody, QueryParameter
 
-from skep.doors.http.given import Asker, TheCore
-from skep.model.answers import WorkerMatch, WorkerView
+from skep.doors.http.given import Asker, TheCore, TheSettings
+from skep.link.join import join_line
+from skep.model.answers import MemberToken, NewMemberToken, WorkerMatch, WorkerView
 
 _TAGS = ["workers"]
 Chosen = Annotated[str, QueryParameter(max_length=10_000, description="an expression over their facts")]
@@ -22,4 +25,56 @@ async def select_workers(core: TheCore, caller: Asker, selector: Chosen = "") ->
     return await core.workers.select(caller, selector)
 
 
-HANDLERS = [list_workers, select_workers]
+@post("/workers/{id:str}/drain", tags=_TAGS, summary="Give what a worker holds to others", status_code=200)
+async def drain_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.workers.drain(caller, id)
+
+
+@post("/workers/{id:str}/resume", tags=_TAGS, summary="Drain a worker no further", status_code=200)
+async def resume_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.workers.drain(caller, id, on=False)
+
+
+@delete("/workers/{id:str}", tags=_TAGS, summary="Forget a worker that will not come back")
+async def forget_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.workers.forget(caller, id)
+
+
+class MemberTokenOrder(msgspec.Struct, forbid_unknown_fields=True):
+    name: str = ""
+    #: worker, manager or both
+    roles: tuple[str, ...] = ("worker",)
+    #: many members may use it
+    shared: bool = False
+    #: seconds; without it the token is good until it is revoked
+    expires_in: float | None = None
+
+
+@post("/workers/tokens", tags=_TAGS, summary="Make a token that a worker or manager joins with; it is shown this once")
+async def create_member_token(
+    core: TheCore, caller: Asker, settings: TheSettings, data: JSONBody[MemberTokenOrder]
+) -> NewMemberToken:
+    made = await core.fleet.tokens.create(caller, data.name, data.roles, shared=data.shared, expires_in=data.expires_in)
+    return msgspec.structs.replace(made, join=await asyncio.to_thread(join_line, settings, made.token))
+
+
+@get("/workers/tokens", tags=_TAGS, summary="List the tokens that members join with")
+async def list_member_tokens(core: TheCore, caller: Asker) -> list[MemberToken]:
+    return await core.fleet.tokens.list(caller)
+
+
+@delete("/workers/tokens/{id:str}", tags=_TAGS, summary="Revoke a token; whoever joined with it is cut off at once")
+async def revoke_member_token(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.fleet.tokens.revoke(caller, id)
+
+
+HANDLERS = [
+    list_workers,
+    select_workers,
+    drain_worker,
+    resume_worker,
+    forget_worker,
+    create_member_token,
+    list_member_tokens,
+    revoke_member_token,
+]

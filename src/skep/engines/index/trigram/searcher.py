@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -38,8 +38,9 @@ _SMALL_MERGE = 2_000_000
 
 
 class TrigramSearcher:
-    def __init__(self, folder: Path, db: Database) -> None:
+    def __init__(self, folder: Path, db: Database, also_close: Callable[[], Awaitable[None]] | None = None) -> None:
         self._folder = folder
+        self._also_close = also_close
         self._tables = Tables(db)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
         self._library = Library(folder / "books")
@@ -241,6 +242,8 @@ class TrigramSearcher:
         await asyncio.gather(*self._losing, return_exceptions=True)
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
         self._snapshot = Snapshot()
+        if self._also_close is not None:
+            await self._also_close()
 
 
 def _swap(added: list[Part], changed: list[Part]) -> Swap:

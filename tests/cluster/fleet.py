@@ -1,0 +1,115 @@
+"""Roles apart: each a real process with a data folder of its own, over TCP on loopback."""
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from skep.testing.nats import free_port
+from tests.house.running import SKEP, RunningSkep, environment
+
+SECONDS = 120.0
+
+
+class Coordinator(RunningSkep):
+    """`link` is where others join."""
+
+    def __init__(self, data: Path, *, tls: bool = True, role: str = "coordinator", **settings: Any) -> None:
+        if tls and not (data / "tls").exists():
+            skep("ca", "init", "--data", str(data))
+        self.link = settings.pop("link_listen", f"127.0.0.1:{free_port()}")
+        super().__init__(data, role=role, link_listen=self.link, **settings)
+
+    def make_token(self, *args: str) -> str:
+        return self.cli("worker", "token", *args).stdout.strip()
+
+    def make_line(self, *args: str) -> str:
+        return self.make_token("--join", *args)
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """By name."""
+        return {one["offer"].get("name", ""): one for one in self.rows("worker", "list")}
+
+
+class Member:
+    """A worker or manager by itself, on the settings given or on the line it joined with."""
+
+    def __init__(self, data: Path, line: str = "", *, role: str = "worker", **settings: Any) -> None:
+        self.data, self.role = data, role
+        self.settings = {"allow_networks": ["127.0.0.0/8"], "name": data.name, **settings}
+        self.log: list[str] = []
+        if line:
+            skep("worker", "join", line, "--data", str(data))
+        self.start()
+
+    def start(self) -> None:
+        self._said = threading.Condition()
+        self._began = len(self.log)
+        self.process = subprocess.Popen(
+            [*SKEP, self.role, "--data", str(self.data)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(self.settings),
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._said:
+                self.log.append(line)
+                self._said.notify_all()
+        with self._said:
+            self.log.append("(it has ended)\n")
+            self._said.notify_all()
+
+    def says(self, text: str) -> str:
+        """The first such line of its log since it was started last; waits for it."""
+        found: list[str] = []
+
+        def look() -> bool:
+            found[:] = [line for line in self.log[self._began :] if text in line]
+            return bool(found) or "(it has ended)\n" in self.log[self._began :]
+
+        with self._said:
+            self._said.wait_for(look, SECONDS)
+        assert found, f"{self.data.name} did not say {text!r}:\n" + "".join(self.log[-20:])
+        return found[0]
+
+    def attached(self) -> Self:
+        self.says("attached to")
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        code = self.process.wait(30)
+        self._reader.join(30)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return code
+
+
+def skep(*args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run([*SKEP, *args], env=environment({}), capture_output=True, text=True, timeout=60, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def until(ready: Callable[[], bool], server: RunningSkep) -> None:
+    """Asks again and again, as an operator would."""
+    end = time.monotonic() + SECONDS
+    while not ready():
+        assert time.monotonic() < end, server.tail()
+        time.sleep(0.2)
