@@ -33,6 +33,7 @@ bench: .venv/.test
 	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql redis-server
 	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done
 	$(PY) bench/git/schedule.py
+	$(PY) bench/git/lists.py
 	$(PY) -m bench.search
 
 # `make lock` keeps what is locked where it can; `make lock UPGRADE=--upgrade` takes the newest

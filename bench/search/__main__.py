@@ -1,8 +1,9 @@
 """Index and search beside Debian's codesearch and ripgrep, on the same files in one run.
 
-    python -m bench.search [--whole] [--builds N] [--rounds N] [--folder UNPACKED]
+    python -m bench.search [--whole] [--builds N] [--rounds N] [--folder UNPACKED] [--zoekt PROGRAM]
 
-Needs the Debian packages codesearch, ripgrep and linux-source-6.1. Prints Markdown; the ratios are the point.
+Needs the Debian packages codesearch, ripgrep and linux-source-6.1; `--zoekt` names a zoekt-index that was built
+elsewhere. Prints Markdown; the ratios are the point.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.search.corpus import QUERIES, unpack
+from bench.search.load import bench_load
 from skep.engines.db.sqlite import open_sqlite
 from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
 from skep.model.search import Delta, Document, Fence, Limits, ShardInfo, Tip
@@ -54,20 +56,26 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def bench_build(folder: Path, work: Path, rounds: int) -> None:
+def bench_build(folder: Path, work: Path, rounds: int, zoekt: str) -> None:
     megabytes = sum(path.stat().st_size for path in files(folder)) / 1e6
     ours: list[float] = []
     theirs: list[float] = []
+    zoekts: list[float] = []
     for nth in range(rounds):
         out = work / f"built-{nth}"
         ours.append(cpu_seconds([sys.executable, "-m", "bench.search", "--build", str(folder), str(out)], {}))
         theirs.append(cpu_seconds(["cindex", "-reset", str(folder)], {"CSEARCHINDEX": str(work / "csearchindex")}))
+        if zoekt:
+            zoekts.append(cpu_seconds([zoekt, "-index", str(work / "zoekt"), "-parallelism", "1", str(folder)], {}))
     shards = list((work / "built-0").iterdir())
     index = sum((shard / "index").stat().st_size for shard in shards) / 1e6
     mine, other = megabytes / statistics.median(ours), megabytes / statistics.median(theirs)
     print(f"Corpus: {megabytes:.0f} MB, {len(files(folder))} files, {len(shards)} shards\n")
     print("| | Skep | cindex | ratio |\n|---|---|---|---|")
     print(f"| built, MB per CPU-second (fsync included) | {mine:.1f} | {other:.1f} | {mine / other:.2f}x |")
+    if zoekts:
+        third = megabytes / statistics.median(zoekts)
+        print(f"| beside zoekt-index | {mine:.1f} | {third:.1f} | {mine / third:.2f}x |")
     other_size = (work / "csearchindex").stat().st_size / 1e6
     print(f"| index / corpus | {index / megabytes:.3f} + content | {other_size / megabytes:.3f} | |\n")
 
@@ -84,11 +92,36 @@ def first_lines(command: Sequence[str], env: dict[str, str]) -> tuple[float, int
     return took, count
 
 
-async def first_hits(searcher: TrigramSearcher, text: str) -> tuple[float, int]:
+async def first_hits(searcher: TrigramSearcher, text: str, count: int = 0) -> tuple[float, int]:
     began = time.perf_counter()
-    hits = searcher.search(parse(text), np.ones(2, bool), Limits(lines=FIRST, seconds=60.0))
-    count = sum([max(1, len(hit.lines)) async for hit in hits])
-    return time.perf_counter() - began, count
+    hits = searcher.search(parse(text), np.ones(2, bool), Limits(lines=FIRST, seconds=60.0, count=count))
+    found = sum([max(1, len(hit.lines)) async for hit in hits])
+    return time.perf_counter() - began, hits.counted.lines if count else found
+
+
+def count_lines(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
+    began = time.perf_counter()
+    ran = subprocess.run(command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return time.perf_counter() - began, ran.stdout.count(b"\n")
+
+
+async def bench_count(searcher: TrigramSearcher, env: dict[str, str], rounds: int) -> None:
+    """Every matching line counted, the first of them shown."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for name, query, csearch, _ in QUERIES:
+        pairs = [
+            (await first_hits(searcher, query, 10**9), count_lines(["csearch", *csearch], env))
+            for _ in range(rounds + 1)
+        ][1:]
+        if pairs[0][0][1] != pairs[0][1][1]:
+            print(f"{name}: Skep counts {pairs[0][0][1]} lines, csearch {pairs[0][1][1]}")
+        ours.append(statistics.median(mine for (mine, _), _ in pairs) * 1000)
+        theirs.append(statistics.median(other for _, (other, _) in pairs) * 1000)
+    print("\n| all lines counted, ms | Skep | csearch | ratio |\n|---|---|---|---|")
+    for label, at in (("p50", 50), ("p95", 95)):
+        mine, other = float(np.percentile(ours, at)), float(np.percentile(theirs, at))
+        print(f"| {label} | {mine:.1f} | {other:.1f} | {mine / other:.2f}x |")
 
 
 async def bench_search(folder: Path, work: Path, rounds: int) -> None:
@@ -115,6 +148,8 @@ async def bench_search(folder: Path, work: Path, rounds: int) -> None:
                 counts[nth] = count
         rows.append(Asked(name, times, counts))
     _print_search(rows)
+    await bench_count(searcher, env, max(1, rounds // 2))
+    await bench_load(searcher, [query for _, query, _, _ in QUERIES])
     await searcher.close()
     await db.close()
 
@@ -136,6 +171,7 @@ def main() -> None:
     parser.add_argument("--builds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="unpack here, or use what was unpacked here before")
+    parser.add_argument("--zoekt", default="", help="a zoekt-index to build beside")
     parser.add_argument("--build", nargs=2, type=Path, metavar=("FOLDER", "OUT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.build:
@@ -146,7 +182,7 @@ def main() -> None:
         if not folder.exists():
             folder.mkdir(parents=True)
             unpack(folder, asked.whole)
-        bench_build(folder, Path(temporary), asked.builds)
+        bench_build(folder, Path(temporary), asked.builds, asked.zoekt)
         asyncio.run(bench_search(folder, Path(temporary), asked.rounds))
 
 

@@ -18,6 +18,7 @@ def pages(full_skep: RunningSkep) -> dict[str, str]:
         "wrong": "/?q=%2Fab(%2F",
         "sources": "/sources",
         "source": f"/sources/{source}",
+        "report": f"/sources/{source}/report",
         "file": f"/sources/{source}/file/src/main.py",
         "tree": f"/sources/{source}/tree/src",
         "status": "/status",
@@ -62,6 +63,27 @@ def test_search_without_a_mouse(tab: Tab, pages: dict[str, str]) -> None:
         tab.value("location.hash + document.querySelector('.line.marked code').textContent")
         == "#L1def find_honey(hive):"
     )
+
+
+OFFERED = """new Promise(done => {
+  const look = () => document.querySelector('#offers li') ? done(1) : requestAnimationFrame(look);
+  look();
+})"""
+
+
+def test_the_box_completes_what_is_written(tab: Tab, pages: dict[str, str]) -> None:
+    tab.open(pages["home"])
+    tab.call("Input.insertText", text="honey lang:pyth")
+    tab.value(OFFERED)
+    assert tab.value("document.getElementById('q').getAttribute('aria-expanded')") == "true"
+    tab.press("ArrowDown")
+    assert tab.value("document.querySelector('#offers [aria-selected=true]').textContent") == "lang:Python"
+    tab.press("Enter", "\r")
+    assert tab.value("document.getElementById('q').value") == "honey lang:Python "
+    assert tab.value("document.getElementById('offers').hidden") is True
+    tab.press("Enter", "\r")
+    tab.wait("Page.loadEventFired")
+    assert tab.value("document.querySelector('.path').textContent") == "src/main.py"
 
 
 def test_hostile_names_stay_text(tab: Tab, pages: dict[str, str]) -> None:

@@ -12,8 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from skep.model.source import Failure
 from skep.sources.base import Moved
+from skep.sources.git import bringing
 from skep.sources.git.kind import GitKind
 from skep.sources.git.locked import locked
 from skep.testing.forge import Forge, Repo
@@ -32,6 +36,8 @@ def move_everything(repo: Repo, rng: random.Random) -> None:
 
 #: seconds the random test takes; `make long` gives it more
 SECONDS = min(float(os.environ.get("LONG", "12")), 3_600.0)
+#: a size that makes the history come in steps
+HUGE = 2_000_000_000
 SEED = int(os.environ.get("SEED", "7"))
 
 
@@ -45,14 +51,18 @@ class Story:
         self.kind = kind
         self.one = follow(f"file://{self.repo.folder}")
         #: how long each kind of work takes when nobody disturbs it
-        self.lasts = {"clone": 0.2, "fetch": 0.2, "tidy": 0.2}
+        self.lasts = {"clone": 0.2, "fetch": 0.2, "tidy": 0.2, "deepen": 0.2}
         self.killed = dict.fromkeys(self.lasts, 0)
 
     async def step(self) -> None:
         what = self.dice.choice(list(self.lasts))
-        if what == "clone":
+        if what in ("clone", "deepen"):
             await self.kind.remove(self.one.held)
             self.one = self.follow(self.one.held.url)
+        if what == "deepen":
+            self.one.held = msgspec.structs.replace(self.one.held, size=HUGE)
+            await self.one.succeed()
+            assert (self.one.folder / "shallow").exists()
         work = asyncio.ensure_future(self._tidy() if what == "tidy" else self._fetch())
         start = time.monotonic()
         _, late = await asyncio.wait({work}, timeout=self.dice.random() * self.lasts[what])
@@ -66,6 +76,14 @@ class Story:
         if not late:
             self.lasts[what] = 0.5 * self.lasts[what] + 0.75 * (time.monotonic() - start)
         assert await self.kind.mend(self.one.held) is None
+
+    async def is_whole(self, upstream: Upstream) -> None:
+        """After what is left to do was done."""
+        versions = await self.one.succeed()
+        while self.kind.heavy(self.one.held):
+            versions = await self.one.succeed()
+        assert versions == upstream(self.repo)
+        self.one.fsck()
 
     async def _fetch(self) -> None:
         move_everything(self.repo, self.dice)
@@ -89,18 +107,18 @@ def kill_git() -> None:
                     os.killpg(int(pid), signal.SIGKILL)
 
 
-async def test_killed_at_random_moments(forge: Forge, follow: Follow, kind: GitKind, upstream: Upstream) -> None:
+async def test_killed_at_random_moments(
+    forge: Forge, follow: Follow, kind: GitKind, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bringing, "_SHORTEST_STEP", 2)
     story = Story(forge, follow, kind)
     end, steps = time.monotonic() + SECONDS, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or not min(story.killed.values()):
         await story.step()
         steps += 1
         if steps % 10 == 0:
-            assert await story.one.succeed() == upstream(story.repo)
-            story.one.fsck()
-    assert await story.one.succeed() == upstream(story.repo)
-    story.one.fsck()
-    assert min(story.killed.values()) > 0, story.killed
+            await story.is_whole(upstream)
+    await story.is_whole(upstream)
     assert not list(story.one.folder.rglob("*.lock")) and not list(story.one.folder.rglob("tmp_*"))
     log.info("seed %d: %d steps, killed %s", SEED, steps, story.killed)
 

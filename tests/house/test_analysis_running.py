@@ -71,7 +71,7 @@ def test_a_report_follows_every_commit(tmp_path: Path, forge: Forge) -> None:
 
 def test_a_large_source_is_analysed_in_batches_after_it_is_published(tmp_path: Path, forge: Forge) -> None:
     files: dict[str | bytes, bytes | str | None] = {
-        f"m{n}.py": f"def f{n}(a):\n    return a == {n}\n" * 20 for n in range(40)
+        f"m{n}.py": b"def f%d(a):\n    return a == %d\n" % (n, n) * 20 for n in range(40)
     }
     # a grammar that is given this does not come back: the process is ended, the file passed over
     forge.create("analysis/large", {**files, "hostile.c": b"(" * 200_000})

@@ -104,7 +104,7 @@ def lines_of(finder: Finder, text: bytes) -> list[bytes]:
     apart = b"\n" + text
     found = Matches([], [], [])
     finder.find(apart, 1, len(apart), lambda: None, found)
-    for start, end, line in zip(*found, strict=True):
+    for start, end, line in zip(found.starts, found.ends, found.lines, strict=True):
         assert start <= end <= line
         assert b"\n" not in apart[start:line]
     return [apart[apart.rfind(b"\n", 0, line) + 1 : line] for line in found.lines]

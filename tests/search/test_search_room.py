@@ -94,7 +94,16 @@ async def test_what_is_made_private_or_removed_is_gone_at_once(bees: Library) ->
 
 
 async def test_names_are_matched_line_by_line(bees: Library) -> None:
-    for text, number in (("^example", 2), ("tools$", 1), (r"\Aexample", 2), (r"tools\z", 1), ("s.o", 0), ("x*", 2)):
+    for text, number in (
+        ("^example", 2),
+        ("tools$", 1),
+        (r"\Aexample", 2),
+        (r"tools\z", 1),
+        ("s.o", 0),
+        ("x*", 2),
+        ("BEES", 0),
+        ("bees", 1),
+    ):
         assert len((await bees.search(f"type:repo repo:{text}")).sources) == number, text
 
 

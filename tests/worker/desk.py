@@ -23,6 +23,7 @@ from skep.link.messages import (
     Release,
 )
 from skep.model.credential import Key
+from skep.model.report import Annotate, Annotated, PutReport
 from skep.model.search import Adopt, Adopted, Delta, Stands, Tip, Where
 from skep.model.source import Held, Move
 from skep.model.space import Get, Nothing
@@ -141,6 +142,10 @@ class RecordingDesk:
                 self.adopted.append(body)
                 self.rules = body.delta.rules if body.delta else ""
                 return Adopted(not self.stale)
+            case Annotate():
+                return Annotated(True)
+            case PutReport():
+                return Adopted(True)
             case Extend(context, tasks):
                 for task in tasks:
                     if not task.needs:

@@ -151,7 +151,7 @@ async def test_a_large_index_is_built_in_batches_and_published_once(
 ) -> None:
     forge.create("large", {f"{n}.txt": b"%d\n" % n * 1000 for n in range(40)})
     await worker.stop()
-    worker.start(msgspec.structs.replace(SETTINGS, index_batch=30_000))
+    worker.start(msgspec.structs.replace(SETTINGS, index_batch=30_000, index_analyse=False))
     desk.give(Hold(held("src_l", forge.url("large"))))
     await desk.until(lambda: desk.fetched("src_l"))
     desk.index("src_l", None)

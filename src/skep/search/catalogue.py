@@ -4,6 +4,7 @@ Kept in memory and brought up to date by what has changed, so that a million sou
 """
 
 import asyncio
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
@@ -21,6 +22,8 @@ from skep.sources.views import Named, named
 _AT_ONCE = 10_000
 #: answers to `repo:` that are remembered, until the next change
 _MOST_REMEMBERED = 64
+#: the same whether it is a text or a regular expression
+_PLAIN = re.compile(r"[\w/-]+", re.ASCII)
 #: sources a mask has room for at first
 _ROOM = 1024
 
@@ -131,8 +134,17 @@ class _Names(msgspec.Struct, frozen=True):
         if term.regex and ("\\A" in term.pattern or "\\z" in term.pattern):  # the ends of a name, not of all of them
             yield from (n for n, name in enumerate(self.text.split(b"\n")) if self.numbers and search(name))
             return
-        while at < len(self.text) and (found := search(self.text, at)):
-            line = bisect_right(self.starts, found.start()) - 1
+        if self.text.isascii() and _PLAIN.fullmatch(term.pattern):
+            text, wanted = self.text, term.pattern.encode()
+            if not term.case:
+                text, wanted = text.lower(), wanted.lower()
+            while (found := text.find(wanted, at)) >= 0:  # many times faster, and names are most often asked for so
+                line = bisect_right(self.starts, found) - 1
+                yield line
+                at = self.starts[line + 1]
+            return
+        while at < len(self.text) and (match := search(self.text, at)):
+            line = bisect_right(self.starts, match.start()) - 1
             yield line
             at = self.starts[line + 1]
 

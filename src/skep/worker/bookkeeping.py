@@ -43,25 +43,29 @@ def analyse(job: Analyse, report: Progress) -> Analysed:
     out = Path(job.out)
     made = read_plan(out)
     library = Library(Path(job.library), VERSION)
-    library.folder.mkdir(parents=True, exist_ok=True)
-    changed_files = [entry for n in _batches(job, made) for entry in read_batch(out, n)]
-    files = changed_files if job.n is not None else _all(made)
+    fresh = [entry for n in _batches(job, made) for entry in read_batch(out, n)]
+    files = fresh if job.n is not None else _all(made)
     paths = {entry.oid: entry.path for entry in files if entry.size and entry.size <= made.job.rules.max_file}
-    ids = np.array(list(paths), np.bytes_)
-    books = library.open()
-    known = books.has(ids) if len(ids) else np.zeros(0, bool)
-    new = {oid: paths[oid] for oid in ids[~known].tolist() for oid in [oid.decode()]}
-    wanted = set(paths) if job.whole else {entry.oid for entry in changed_files}
-    shipped = [oid for oid in ids[known].tolist() if oid.decode() in wanted]
-    infos = list(_write(out, _known(books, shipped)))
+    new, known = _divide(library.open(), paths)
+    changed_now = {entry.oid for entry in fresh}
+    wanted = [oid for oid in known if job.whole or oid in changed_now]
+    infos = list(_write(out, _known(library.open(), wanted)))
     studying = _Studying(Path(made.job.folder), new, _Hand(out / f"hand-{job.n}"), report)
     for info in _write(out, studying):
         library.take_in(info)
         infos.append(info)
-    sample = tuple(sorted(paths)[:: max(1, len(paths) // _SAMPLE)])
     told = _fold(library.open(), made, files) if job.n is None else None
     _tidy(library)
+    sample = tuple(sorted(paths)[:: max(1, len(paths) // _SAMPLE)])
     return Analysed(len(new), studying.bytes, tuple(infos), sample, told)
+
+
+def _divide(books: Books, paths: dict[str, bytes]) -> tuple[dict[str, bytes], list[str]]:
+    """What nobody has analysed yet, and what is in a book."""
+    ids = list(paths)
+    known = books.has(np.array(ids, np.bytes_)).tolist() if ids else []
+    new = {oid: paths[oid] for oid, is_known in zip(ids, known, strict=True) if not is_known}
+    return new, [oid for oid in ids if oid not in new]
 
 
 def _batches(job: Analyse, made: Plan) -> range:
@@ -127,7 +131,7 @@ class _Studying:
         return Entry(oid, definitions, msgspec.msgpack.encode(facts))
 
 
-def _known(books: Books, ids: Sequence[bytes]) -> Iterator[tuple[Entry, int]]:
+def _known(books: Books, ids: Sequence[str]) -> Iterator[tuple[Entry, int]]:
     for book, _, places in books.find(np.array(ids, np.bytes_)) if ids else ():
         for place in places.tolist():
             entry = book.entry(place)

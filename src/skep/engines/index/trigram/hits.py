@@ -40,6 +40,8 @@ class _Work:
             search = Search(query, limits, self._watch, shelf)
             sent = time.monotonic()
             for hit in search.run(snapshot, visible):
+                if self.stopped:
+                    return
                 batch.append(hit)
                 if len(batch) >= _BATCH or time.monotonic() - sent > _BATCH_SECONDS:
                     self._send(batch)

@@ -28,8 +28,8 @@ _ALIASES = {b"k": "\u212a".encode(), b"s": "\u017f".encode()}
 _PIECE = 1 << 18
 #: matches shown on one line
 _MOST_SPANS = 100
-#: matching lines of one text: beyond them it is not read. A text of several documents has fewer bytes than this.
-MOST_LINES = 1 << 20
+#: matching lines of one document: beyond them it is not read
+MOST_LINES = 20_000
 #: matching lines between two looks at the clock
 _LOOK = 4096
 #: bytes RE2 reads between two looks at the clock: doubled while it is quick, so that a hard pattern cannot overstay
@@ -50,6 +50,8 @@ class Matches(NamedTuple):
     starts: list[int]
     ends: list[int]
     lines: list[int]
+    #: after so many it is enough; unless told otherwise, more than several documents that are read at once can have
+    most: int = 1 << 20
 
     def add(self, start: int, end: int, line: int) -> None:
         self.starts.append(start)
@@ -169,7 +171,7 @@ class Pattern:
 
         with memoryview(text) as view:
             at = start
-            while at < end and len(found.lines) < MOST_LINES:
+            while at < end and len(found.lines) < found.most:
                 stop = text.find(b"\n", min(at + _PIECE, end - 1)) + 1
                 with view[at:stop] as piece:
                     self._scanner.scan(piece, match_event_handler=note)
@@ -189,7 +191,7 @@ class Pattern:
 
     def _search(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
         at, stride = start, min(_FIRST_STRIDE, self._reach)
-        while at < end and len(found.lines) < MOST_LINES:
+        while at < end and len(found.lines) < found.most:
             stop = text.find(b"\n", min(at + stride, end - 1)) + 1
             last = max(at, text.rfind(b"\n", at, stop - 1) + 1)
             before = time.monotonic()
@@ -208,7 +210,7 @@ class Pattern:
             at = line + 1
 
     def _each_line(self, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
-        while start < end and len(found.lines) < MOST_LINES:
+        while start < end and len(found.lines) < found.most:
             line = text.find(b"\n", start)
             match = self._regex.search(text[start : min(line, start + self._reach)])
             if match is not None:
@@ -267,11 +269,11 @@ def _spans(needle: bytes, line: bytes) -> list[Span]:
 
 
 def _find_each(needle: bytes, text: Text, start: int, end: int, watch: Watch, found: Matches) -> None:
-    starts, _, lines = found
+    starts, lines = found.starts, found.lines
     done = len(lines)
     find = text.find
     place = find(needle, start, end)
-    while 0 <= place < end and len(lines) < MOST_LINES:
+    while 0 <= place < end and len(lines) < found.most:
         line = find(b"\n", place)
         starts.append(place)
         lines.append(line)

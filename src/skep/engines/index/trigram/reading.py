@@ -81,12 +81,12 @@ class Reading:
     def found(self, term: Term) -> Found:
         if term not in self._found:
             matches = self._symbols(term) if term.field == "symbol" else self._content(term)
-            self.is_cut |= len(matches.lines) >= MOST_LINES
+            self.is_cut |= len(matches.lines) >= matches.most
             self._found[term] = Found(matches, self.starts)
         return self._found[term]
 
     def _content(self, term: Term) -> Matches:
-        matches = Matches([], [], [])
+        matches = Matches([], [], [], MOST_LINES) if len(self.documents) == 1 else Matches([], [], [])
         find = self._compiled.finders[term].find
         for start, end in self._runs:
             find(self._shard.content, start, end, self._watch, matches)

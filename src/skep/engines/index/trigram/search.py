@@ -20,9 +20,11 @@ from skep.model.search import Counted, FileHit, Limits, Query
 #: lines of one file that count as looked at: one file of a thousand hits must not be all that is ranked
 LOOK_PER_FILE = 20
 #: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer
-_LOOK_BYTES = 1_000_000
+_LOOK_BYTES = 500_000
 #: bytes that are read at once: few at first, because a common word is found soon
 _FIRST_READ, _MOST_READ = 1 << 16, 1 << 20
+#: lines of one reading that are no reason to go on in small steps
+_FEW = 10
 #: what comes of reading a shard that is not what it was when it was opened
 _UNREADABLE = (Damaged, OSError, IndexError, ValueError)
 #: in this order: files whose name promises something, all others, then tests, copies and generated ones
@@ -64,7 +66,7 @@ class Search:
         self._compiled = Compiled(query, shelf)
         self._limits = limits
         self._watch = watch
-        self._sizes = _doubling()
+        self._sizes = self._reads()
         self._files = self._lines = self._looked = self._bytes = 0
         self._is_whole = True
         self._is_cut = False
@@ -178,11 +180,13 @@ class Search:
         """Has as much been found as is looked at?"""
         if self._looked < self._limits.lines:
             return False
-        return not self._limits.rank or self._looked >= self._limits.look or self._bytes >= _LOOK_BYTES
+        return not self._limits.rank or self._lines >= self._limits.look or self._bytes >= _LOOK_BYTES
 
-
-def _doubling() -> Iterator[int]:
-    size = _FIRST_READ
-    while True:
-        yield size
-        size = min(2 * size, _MOST_READ)
+    def _reads(self) -> Iterator[int]:
+        """How many bytes to read at once: the double each time, until something is found."""
+        size = _FIRST_READ
+        while True:
+            before = self._lines
+            yield size
+            if self._lines - before < _FEW:
+                size = min(2 * size, _MOST_READ)
