@@ -47,6 +47,8 @@ class CarryStream:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        #: goes on when whoever waits for it is cancelled
+        self._writing: asyncio.Future[None] | None = None
         self._read_all = False
         #: everything was written
         self.ended = False
@@ -65,10 +67,17 @@ class CarryStream:
         return bytes(data)
 
     async def write(self, data: bytes) -> None:
+        self._writing = asyncio.ensure_future(self._stream.write(data))
+        self._writing.add_done_callback(lambda writing: writing.cancelled() or writing.exception())
         try:
-            await self._stream.write(data)
+            await asyncio.shield(self._writing)
         except _BREAKS as error:
             raise _broken(error) from None
+
+    async def settled(self) -> None:
+        """gRPC cannot end a stream, nor say why, while something is being written to it."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
 
     async def end(self) -> None:
         if not self.ended:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import grpc
 
-from skep.errors import Busy, NotAllowed, SkepError, Unavailable
+from skep.errors import BadInput, Busy, NotAllowed, SkepError, Unavailable
 from skep.link.carry import CarryStream, Met, Shown
 from skep.streams import pump
 
@@ -37,16 +37,19 @@ class _Tunnel:
         self.halves = {side: secrets.token_urlsafe(24) for side in self.members}
         self.given: asyncio.Future[CarryStream] = asyncio.get_running_loop().create_future()
         self.broken = False
+        self.breaking = Unavailable(f"{giver} broke off the tunnel")
         #: while the taker is at work, what ends it when the giver breaks off
         self.taking: asyncio.Timeout | None = None
         self.over = asyncio.Event()
 
     def fail(self, error: SkepError) -> None:
-        self.given.set_exception(error)
-        self.given.exception()  # the taker may never come for it
+        if not self.given.done():
+            self.given.set_exception(error)
+            self.given.exception()  # the taker may never come for it
 
     def break_off(self) -> None:
         self.broken = not self.over.is_set()
+        self.fail(self.breaking)
         if self.broken and self.taking is not None:
             self.taking.reschedule(asyncio.get_running_loop().time())
 
@@ -89,40 +92,44 @@ class Meeting:
         except TimeoutError:
             if not tunnel.broken:
                 raise
-            raise Unavailable(f"{tunnel.members['give']} broke off the tunnel") from None
+            raise tunnel.breaking from None
         finally:
             tunnel.over.set()
             del self._tunnels[id]
 
     async def carry(self, _: object, context: Any) -> None:
         """The gRPC method."""
-        stream = CarryStream(context)
+        stream, failed = CarryStream(context), None
+        try:
+            await self._carry(stream)
+        except SkepError as error:
+            failed = error
+        await stream.settled()
+        if failed and stream.answered:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, failed.message)
+        elif failed:
+            await stream.answer(failed)
+
+    async def _carry(self, stream: CarryStream) -> None:
         try:
             async with asyncio.timeout(_SHOW_SECONDS):
                 shown = await stream.shown()
-            if shown.ticket.split(".")[1:2] == ["give"]:
-                await self._give(stream, shown)
-            else:
-                await self._relay(stream, shown)
         except TimeoutError:
-            return
-        except SkepError as error:
-            if not stream.answered:
-                await stream.answer(error)
-            else:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+            raise BadInput("no ticket came") from None
+        if ".give." in shown.ticket:
+            await self._give(stream, shown)
+        else:
+            await self._relay(stream, shown)
 
     async def _give(self, stream: CarryStream, shown: Shown) -> None:
         _, tunnel = self._admit(shown, "give")
-        await stream.answer(Met())
-        if tunnel.over.is_set():
-            return
-        if shown.declined:
-            tunnel.fail(shown.declined.error())
-            return
-        tunnel.given.set_result(stream)
         try:
-            await tunnel.over.wait()
+            if shown.declined:
+                tunnel.fail(shown.declined.error())
+            await stream.answer(Met())
+            if not tunnel.given.done():
+                tunnel.given.set_result(stream)
+                await tunnel.over.wait()
         finally:
             tunnel.break_off()
 

@@ -30,6 +30,12 @@ class Wire:
                 return messages
 
     async def write(self, messages: Sequence[msgspec.Struct]) -> None:
+        """Goes on when it is cancelled: gRPC takes nothing more, nor an end, while something is half written."""
+        writing = asyncio.ensure_future(self._write(messages))
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(writing)
+
+    async def _write(self, messages: Sequence[msgspec.Struct]) -> None:
         async with self._writing:
             for part in pack(messages):
                 await self._stream.write(part)

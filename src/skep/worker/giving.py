@@ -21,6 +21,8 @@ from skep.worker.store import Store
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
+#: a taker that never finishes must not keep a place for ever
+_LONGEST = 21_600.0
 _DELTA = re.compile(r"dlt_[0-9A-Z]{26}")
 Give = Callable[[Stream], Awaitable[None]]
 
@@ -55,7 +57,8 @@ class Giving:
         except SkepError as error:
             declined = error
         try:
-            async with dial(address, asked.ticket, self._store.member, here.ca, declined) as stream:
+            ticket, member = asked.ticket, self._store.member
+            async with asyncio.timeout(_LONGEST), dial(address, ticket, member, here.ca, declined) as stream:
                 if declined is None:
                     await into(stream)
         except (SkepError, OSError) as error:

@@ -94,6 +94,8 @@ async def run(
             )
     except BaseException as error:
         kill(child)  # a helper of its group may go on although git itself has ended
+        if child.returncode is not None:
+            child._transport.close()  # type: ignore[attr-defined]  # nobody waits for its pipes any more
         if isinstance(error, TimeoutError):
             raise TookTooLong(f"git took longer than {seconds:g} s") from None
         raise
