@@ -15,7 +15,7 @@ _TAGS = ["lists"]
 
 
 class NewList(msgspec.Struct, forbid_unknown_fields=True):
-    #: of a git repository, or github:ORG, gitlab:GROUP, gitee:ORG, gitea:https://HOST/ORG
+    #: of a git repository, or github:ORG, gitlab:GROUP, gitee:ORG, gitea:https://HOST/ORG, manifest:URL
     url: str
     visibility: Visibility = "public"
     #: what an organisation holds counts too
