@@ -163,7 +163,7 @@ async def test_a_giver_that_is_gone_as_soon_as_it_came(meeting: Meeting, address
         ticket = meeting.issue(GIVER, TAKER)
 
         async def come(half: str = ticket.give, pause: float = n / 5_000) -> None:
-            async with channel_to(address, None) as channel:
+            async with Dial((address,)).channel(address) as channel:
                 call = channel.stream_stream(METHOD)()
                 await call.write(msgspec.msgpack.encode(Shown(half, GIVER)))
                 await asyncio.sleep(pause)
