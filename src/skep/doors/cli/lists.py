@@ -26,7 +26,9 @@ def fill(parser: Command) -> None:
 
 def _fill_add(parser: Command) -> None:
     parser.add_argument(
-        "url", metavar="URL", help="git repository, github:ORG, gitlab:GROUP, gitee:ORG or gitea:https://HOST/ORG"
+        "url",
+        metavar="URL",
+        help="git repository, github:ORG, gitlab:GROUP, gitee:ORG, gitea:https://HOST/ORG or manifest:URL",
     )
     parser.add_argument("--private", action="store_true", help="it and its sources need the scope 'private'")
     parser.add_argument("--no-forks", action="store_true", help="leave out forks that an organisation holds")
