@@ -34,6 +34,7 @@ bench: .venv/.test
 	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done
 	$(PY) bench/git/schedule.py
 	$(PY) bench/git/lists.py
+	$(PY) bench/fleet/ring.py
 	$(PY) bench/fleet/tunnel.py
 	$(PY) -m bench.search
 
