@@ -268,6 +268,14 @@ class Fleet:
 
         await self._db.write(work)
 
+    async def pin_many(self, tx: Tx, pins: Mapping[str, Sequence[str]]) -> None:
+        """Other pins than before move their sources with the next plan."""
+        await tx.many(
+            "UPDATE holding SET pins = :pins WHERE source = :source AND pins <> :pins",
+            [{"source": source, "pins": json.dumps(list(own))} for source, own in pins.items()],
+        )
+        tx.ring(FLEET)
+
     async def holder(self, source: str) -> str | None:
         rows = await self._db.read("SELECT member FROM holding WHERE source = :source", source=source)
         return rows[0]["member"] if rows else None

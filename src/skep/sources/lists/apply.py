@@ -164,6 +164,7 @@ class Apply:
             "WHERE id = :id AND by_list = 1",
             [{"id": id, **_together(theirs)} for id, theirs in said.items()],
         )
+        await self._fleet.pin_many(tx, {id: json.loads(theirs[0]["workers"]) for id, theirs in said.items()})
         await self._fleet.ask_many(tx, "hold", sources)
 
     async def remove(self, list: str, *, all: bool = False) -> bool:
