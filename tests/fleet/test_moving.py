@@ -114,6 +114,10 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         assert set(clones.values()) == {1}  # copies came from the first worker
         await until(lambda: gathered(engine, 16))
 
+        reports = await engine.db.read("SELECT DISTINCT source FROM report")
+        assert len(reports) == 16  # and what analysis found came along
+        assert list((tmp_path / "incoming").iterdir()) == []
+
         (second,) = [id for id in await holders(engine) if id != await member_of(engine, one)]
         await engine.core.workers._fleet.drain(str(second))
         await until(lambda: at_rest(engine, [one]))

@@ -188,9 +188,9 @@ class BlobOf(msgspec.Struct, frozen=True, tag=True):
 
 
 class FolderOf(msgspec.Struct, frozen=True, tag=True):
-    """A folder of the worker's own: the kind says where it is, the id is its name there."""
+    """A folder of the worker's own, or one with a book of its: the kind says where it is, the id is its name there."""
 
-    kind: Literal["delta"]
+    kind: Literal["delta", "book"]
     id: str
 
 

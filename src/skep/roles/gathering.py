@@ -6,6 +6,9 @@ kept in DATA/gathered, brought up to date whenever the source has changed.
 
 import asyncio
 import logging
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +21,8 @@ from skep.errors import Damaged, SkepError
 from skep.link.messages import FolderOf, GitOf
 from skep.link.parcel import take_folder
 from skep.link.tunnels import Tunnels
-from skep.model.search import Delta
+from skep.model.ids import new_id
+from skep.model.search import BookInfo, Delta
 from skep.model.source import Failure
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
@@ -49,6 +53,8 @@ class Gathering:
 
     async def start(self) -> None:
         await self._db.migrate("gather", _STEPS)
+        # whatever was on its way when an earlier process ended is asked for again
+        await asyncio.to_thread(shutil.rmtree, self._data / "incoming", ignore_errors=True)
 
     def mirror(self, source: str) -> Path:
         """In place where it is on this machine, else the copy."""
@@ -130,25 +136,44 @@ class Gathering:
 
     # shards
 
-    async def delta(self, member: str, delta: Delta | None) -> Delta | None:
+    @asynccontextmanager
+    async def delta(self, member: str, delta: Delta | None) -> AsyncIterator[Delta | None]:
         """The same delta, its shards on this machine."""
-        if delta is None or await asyncio.to_thread(_are_here, delta):
-            return delta
+        if delta is None or await asyncio.to_thread(self._is_own, [info.folder for info in delta.shards]):
+            yield delta
+            return
         parts = [Path(info.folder).parts for info in delta.shards]
         ids = {one[-3] for one in parts if len(one) > 3}
         if len(ids) != 1:
             raise Damaged("a delta lies in one folder of its worker's deltas")
-        (id,) = ids
-        into = self._data / "incoming" / Path(id).name
-        if not await asyncio.to_thread(into.exists):
-            async with self.tunnels.opened(member, FolderOf("delta", id)) as stream:
+        async with self._taken(member, FolderOf("delta", ids.pop())) as folder:
+            shards = tuple(
+                msgspec.structs.replace(info, folder=str(folder.joinpath(*one[-2:])))
+                for info, one in zip(delta.shards, parts, strict=True)
+            )
+            yield msgspec.structs.replace(delta, shards=shards)
+
+    @asynccontextmanager
+    async def book(self, member: str, book: BookInfo | None) -> AsyncIterator[BookInfo | None]:
+        """The same book, on this machine."""
+        if book is None or await asyncio.to_thread(self._is_own, [book.path]):
+            yield book
+            return
+        async with self._taken(member, FolderOf("book", book.id)) as folder:
+            yield msgspec.structs.replace(book, path=str(folder / Path(book.path).name))
+
+    @asynccontextmanager
+    async def _taken(self, member: str, what: FolderOf) -> AsyncIterator[Path]:
+        """What a worker gave, as long as it is needed."""
+        into = self._data / "incoming" / new_id("inc", self._clock.now())
+        try:
+            async with self.tunnels.opened(member, what) as stream:
                 await take_folder(stream, into, self._bounds.largest)
-        shards = tuple(
-            msgspec.structs.replace(info, folder=str(into.joinpath(*one[-2:])))
-            for info, one in zip(delta.shards, parts, strict=True)
-        )
-        return msgspec.structs.replace(delta, shards=shards)
+            yield into
+        finally:
+            await asyncio.to_thread(shutil.rmtree, into, ignore_errors=True)
 
-
-def _are_here(delta: Delta) -> bool:
-    return all(Path(info.folder).exists() for info in delta.shards)
+    def _is_own(self, paths: Sequence[str]) -> bool:
+        """Made by the worker of this machine: whatever else a worker names is on its own."""
+        ours = (self._data / "worker").resolve()
+        return all(Path(path).resolve().is_relative_to(ours) and Path(path).exists() for path in paths)

@@ -10,8 +10,8 @@ from skep.link.messages import AnswerBody, AskBody, GitOf
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
-from skep.model.report import Annotate, Annotated, PutReport
-from skep.model.search import Adopt, Adopted, Verified, Verify, Where
+from skep.model.report import Annotate, Annotated, PutReport, ReportRequest
+from skep.model.search import Adopt, Adopted, IndexRequest, Verified, Verify, Where
 from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
@@ -72,23 +72,37 @@ class Requests:
             case Lines(lines):
                 await self._journal.store(member, boot, lines)
                 return Nothing()
-            case Where(source):
-                return self._adoption.stands(await self._held(source))
-            case Verify(source, tips, digest):
-                return Verified(await self._adoption.is_so(await self._held(source), tips, digest))
-            case Adopt(fence, delta):
-                here = await self._gathering.delta(member, delta)
-                done = await self._adoption.adopt(fence, here, self._clock.now())
-                self._fleet.settled(fence.source)
-                return Adopted(done)
-            case Annotate(book, known):
-                return Annotated(await self._adoption.annotate(book, known))
-            case PutReport(source, epoch, report):
-                return Adopted(await self._source_reports.store(await self._held(source), epoch, report))
+            case Where() | Verify() | Adopt() | Annotate() | PutReport():
+                return await self._index(member, body)
             case CopyWanted() | Copied():
                 return await self._copy(member, body)
             case _:
                 return await self._task(member, boot, body)
+
+    async def _index(self, member: str, body: IndexRequest | ReportRequest) -> AnswerBody:
+        match body:
+            case Where(source):
+                return self._adoption.stands(await self._own(member, source))
+            case Verify(source, tips, digest):
+                return Verified(await self._adoption.is_so(await self._own(member, source), tips, digest))
+            case Adopt(fence, delta):
+                await self._own(member, fence.source)
+                async with self._gathering.delta(member, delta) as here:
+                    done = await self._adoption.adopt(fence, here, self._clock.now())
+                self._fleet.settled(fence.source)
+                return Adopted(done)
+            case Annotate(book, known):
+                async with self._gathering.book(member, book) as nearby:
+                    return Annotated(await self._adoption.annotate(nearby, known))
+            case PutReport(source, epoch, report):
+                return Adopted(await self._source_reports.store(await self._own(member, source), epoch, report))
+
+    async def _own(self, member: str, source: str) -> Held:
+        """Only the holder speaks for a source."""
+        held = await self._held(source)
+        if await self._fleet.holder(source) != member:
+            raise NotAllowed(f"{member} does not hold {source}")
+        return held
 
     async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
         """Only who was given the task may ask, or who holds the source; or anybody could take any source."""

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import os
 import re
+import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from skep.engines.blobs.base import Blobs, checked_id
+from skep.engines.index.books import SUFFIX
 from skep.errors import Busy, NotFound, SkepError
 from skep.link.carry import dial
 from skep.link.dial import Dial
@@ -24,6 +27,7 @@ AT_ONCE = 16
 #: a taker that never finishes must not keep a place for ever
 _LONGEST = 21_600.0
 _DELTA = re.compile(r"dlt_[0-9A-Z]{26}")
+_BOOK = re.compile(r"[a-z]+_[0-9A-Z]{26}")
 Give = Callable[[Stream], Awaitable[None]]
 
 
@@ -73,6 +77,11 @@ class Giving:
                 if await self._store.watch(source) is None or not folder.exists():
                     raise missing
                 return partial(give, folder)
+            case FolderOf("book", id):
+                book = self._data / "worker" / "books" / f"{id}{SUFFIX}"
+                if not _BOOK.fullmatch(id) or not book.is_file():
+                    raise missing
+                return partial(_send_alone, book)
             case FolderOf(_, id):
                 folder = self._data / "worker" / "deltas" / id
                 if not _DELTA.fullmatch(id) or not folder.is_dir():
@@ -82,3 +91,10 @@ class Giving:
                 if self._blobs is None or await self._blobs.stat(checked_id(id)) is None:
                     raise missing
                 return partial(send_blob, self._blobs, id)
+
+
+async def _send_alone(file: Path, stream: Stream) -> None:
+    """A folder with nothing else in it."""
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".give-") as folder:
+        await asyncio.to_thread(os.link, file, Path(folder) / file.name)
+        await send_folder(Path(folder), stream)
