@@ -102,8 +102,22 @@ class Thin:
     def __init__(self, target: str) -> None:
         self._host, _, self._port = target.rpartition(":")
         self._turn = asyncio.Lock()
+        self._served: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Or what is still open would be found by a later test."""
+        served = list(self._served)
+        for one in served:
+            one.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
+        await asyncio.sleep(0)  # connections end in the turn after
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._served.add(task)
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection(self._host, int(self._port))
         down = asyncio.create_task(self._copy(far_reader, writer))
         with contextlib.suppress(OSError, asyncio.CancelledError):
@@ -111,7 +125,7 @@ class Thin:
         down.cancel()
         await asyncio.gather(down, return_exceptions=True)
         for one in (writer, far_writer):
-            one.close()
+            one.transport.abort()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, thin: bool = False) -> None:
         while data := await reader.read(16_384):
@@ -126,7 +140,8 @@ async def test_beats_come_while_bulk_bytes_fill_the_line() -> None:
     desk = MemoryDesk()
     server = LinkServer(desk, beat_every=0.1)
     target = await server.start("127.0.0.1:0")
-    proxy = await asyncio.start_server(Thin(target).serve, "127.0.0.1", 0)
+    thin = Thin(target)
+    proxy = await asyncio.start_server(thin.serve, "127.0.0.1", 0)
     line = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
     client = LinkClient(MemoryOutpost(member=GIVER), line, SystemClock())
     running = asyncio.create_task(client.run())
@@ -151,4 +166,5 @@ async def test_beats_come_while_bulk_bytes_fill_the_line() -> None:
     await asyncio.gather(running, filling, return_exceptions=True)
     proxy.close()
     await proxy.wait_closed()
+    await thin.close()
     await server.stop(0)

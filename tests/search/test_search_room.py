@@ -180,8 +180,8 @@ async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
     async def reports(caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         return RecordPage([RecordHit(words, caller.subject, {"limit": limit, "page": page})], 7, "more")
 
-    with pytest.raises(BadQuery, match="no reports"):
-        await bees.search("type:report x")
+    with pytest.raises(BadQuery, match="no records"):
+        await bees.search("type:record x")
     with pytest.raises(BadQuery, match="pages"):
         await bees.core.search.stream(READER, "type:report x", Limits())
     bees.core.search.records["report"] = reports

@@ -306,7 +306,7 @@ async def test_time_is_over_while_waiting_and_while_running(engine: Engine) -> N
 
 
 async def test_a_task_waits_with_a_reason_and_is_woken_by_what_it_waits_for(engine: Engine) -> None:
-    await engine.sql("INSERT INTO holding (source, member) VALUES ('src_1', 'wrk_away')")
+    await engine.sql("INSERT INTO holding (source, member, pins) VALUES ('src_1', 'wrk_away', '[]')")
     context = await engine.submit(
         command("any"),
         command("strong", selector="cpu >= 64"),

@@ -120,7 +120,7 @@ async def test_a_large_source_is_one_context_of_batches_and_a_small_change_one_t
         assert list(await engine.tasks(small)) == ["plan"]
         names = list(await engine.tasks(large))
         assert names[0] == "plan"
-        assert names[-1] == "publish"
+        assert "publish" in names and names[-1] == "report"
         assert len(names) > 5
 
 
