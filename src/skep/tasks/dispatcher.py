@@ -129,12 +129,20 @@ class Dispatcher:
                     await self._db.write(_ring)
                 await bell.wait(self._owners.beat_every if self._db.shared else _LONGEST_NAP)
 
+    async def _admit(self, now: float) -> int:
+        if admitted := await self._db.write(lambda tx: self._placer.admit(tx, now)):
+            return admitted
+        admitted = await self._db.write(lambda tx: self._placer.admit_more(tx, now))
+        if admitted:
+            await self._db.write(lambda tx: self._placer.place(tx, now))
+        return admitted
+
     async def act(self, message: Message) -> bool:
         """True: there may be more of the same."""
         now = self._clock.now()
         match message:
             case NewTask():
-                return await self._db.write(lambda tx: self._placer.admit(tx, now)) > 0
+                return await self._admit(now) > 0
             case CheckSchedulability():
                 return await self._db.write(lambda tx: self._placer.place(tx, now)) >= _AT_ONCE
             case LoseTask():

@@ -86,10 +86,14 @@ class Placer:
             tail=f',"dispatcher","",{now:.6f}]\n',
             most=MOST_AT_ONCE,
         )
-        admitted = len(rows) or await storing.admit(tx, self._owners.sql, now)
-        if admitted:
+        if rows:
             await self.place(tx, now)
-        return admitted
+        return len(rows)
+
+    async def admit_more(self, tx: Tx, now: float) -> int:
+        """Some of a large context. They are placed by another transaction: this one holds the context's row, and who
+        holds a worker's may be waiting for that."""
+        return await storing.admit(tx, self._owners.sql, now)
 
     async def place(self, tx: Tx, now: float) -> int:
         """How many tasks were given to workers, which are rung for."""
