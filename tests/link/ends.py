@@ -49,6 +49,8 @@ class MemoryDesk:
         self.refuse: set[int] = set()
         self.asked: list[tuple[AskBody, bool]] = []
         self.opened: dict[str, asyncio.Event] = {}
+        #: gets that wait, or have waited
+        self.waiting = 0
         self.cancelled: list[str] = []
 
     async def until(self, ready: Callable[[], bool]) -> None:
@@ -116,6 +118,7 @@ class MemoryDesk:
             case Put(_, fields):
                 return Placed(sum(n for n in fields if isinstance(n, int)))
             case Get(space, _, ticket):
+                self.waiting += 1
                 try:
                     await self.opened.setdefault(space, asyncio.Event()).wait()
                 except asyncio.CancelledError:
