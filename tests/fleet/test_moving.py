@@ -13,6 +13,7 @@ import pytest
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.errors import Conflict, NotAllowed, NotFound
+from skep.fleet.moves import Moves
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyWanted
 from skep.model.member import Offer
@@ -189,6 +190,23 @@ async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_
             await engine.core.workers._fleet.forget("wrk_nobody")
 
 
+async def test_a_list_is_read_whoever_holds_it(tmp_path: Path, forge: Forge) -> None:
+    forge.create("listed/one", {"a.txt": b"1\n"})
+    lists = forge.create("lists", {"a.yaml": f"- {forge.url('listed/one')}\n".encode()})
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, machines(engine, tmp_path, 1) as (far,):
+        far.start()
+        await engine.core.lists.add(SYSTEM, forge.url("lists"))
+        await until(lambda: known(engine, 2))
+        forge.create("listed/two", {"a.txt": b"2\n"})
+        lists.commit({"b.yaml": f"- {forge.url('listed/two')}\n".encode()})
+        await until(lambda: known(engine, 3))
+        assert await engine.db.read("SELECT id FROM list WHERE failure <> '' OR state <> 'current'") == []
+
+
+async def known(engine: Engine, sources: int) -> bool:
+    return len(await engine.db.read("SELECT id FROM source WHERE state = 'current'")) == sources
+
+
 async def alive(engine: Engine, member: str) -> bool:
     rows = await engine.db.read("SELECT state FROM member WHERE id = :id", id=member)
     return bool(rows[0]["state"] == "alive")
@@ -207,3 +225,14 @@ async def test_nobody_takes_a_source_by_claiming_to_have_it(tmp_path: Path) -> N
         for lie in (Copied("src_1", 1, "tsk_1", 1), CopyWanted("src_1", "tsk_1", 1)):
             with pytest.raises(NotAllowed):
                 await liar.client.ask(lie)
+
+
+async def test_a_copy_of_an_older_epoch_makes_no_holder(tmp_path: Path) -> None:
+    """Somebody else got the source while it was copied."""
+    offer = Offer(("noop",), {"own": 1}, mirror=True)
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, hand(engine, offer=offer):
+        source = (await engine.core.sources.add(SYSTEM, "https://host.example/x")).source.id
+        moves = Moves(engine.db, engine.clock, engine.core.fleet, engine.core.sources.raise_epoch)
+        await engine.db.write(lambda tx: engine.core.sources.raise_epoch(tx, source))
+        assert not await moves.copied(source, "wrk_1", 1)
+        assert await moves.copied(source, "wrk_1", 2)

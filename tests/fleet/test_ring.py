@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep.fleet.plan import Holding, Member, plan
 from skep.fleet.ring import NOBODY, SLACK, Holders, Node, Ring, numbers_of
 
 NUMBERS = numbers_of([f"src_{n}" for n in range(20_000)])
@@ -82,6 +83,17 @@ def test_pins_hold_whatever_the_loads() -> None:
     assert (held[:12_000] == 2).all()
     assert not (held[12_000:] == 2).any()
     assert np.array_equal(ring.assign(NUMBERS, EVEN, held, pinned=pinned), held)
+
+
+def test_who_goes_down_again_and_again_is_given_less() -> None:
+    holdings = [Holding(f"src_{n}", None) for n in range(4_000)]
+    steady, shaky = (
+        Member("a", "", "alive", 1.0, draining=False),
+        Member("b", "", "alive", 1.0, draining=False, downs=3),
+    )
+    given = [change.new for change in plan([steady, shaky], holdings)]
+    assert len(given) == 4_000
+    assert given.count("b") == pytest.approx(800, rel=0.4)
 
 
 def test_without_members_nobody_holds_anything() -> None:

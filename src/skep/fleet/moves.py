@@ -52,10 +52,13 @@ class Moves:
         await self._db.write(work)
 
     async def copied(self, source: str, member: str, epoch: int) -> bool:
-        """The member has a copy of its own, and so becomes the holder. False: it is not wanted there."""
+        """The member has a copy of its own, and so becomes the holder. False: it is not wanted there, or the source has
+        gone to somebody else meanwhile."""
 
         async def work(tx: Tx) -> bool:
             await orders.lock(tx)
+            if not await tx.rows("SELECT id FROM source WHERE id = :id AND epoch = :epoch", id=source, epoch=epoch):
+                return False
             rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=source)
             wanted = await tx.rows("SELECT id FROM member WHERE id = :id AND mirror = 1 AND draining = 0", id=member)
             if not rows or not wanted:

@@ -6,11 +6,11 @@ from skep.model.source import Held
 
 
 class CopyWanted(msgspec.Struct, frozen=True, tag=True):
-    """A worker was given a task to copy a source, or holds it without having it; it asks from where."""
+    """A worker was given a task to copy a source, and asks from where."""
 
     source: str
-    task: str = ""
-    attempt: int = 0
+    task: str
+    attempt: int
     #: False: only what the source is
     open: bool = True
 

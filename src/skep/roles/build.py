@@ -43,7 +43,6 @@ from skep.sources.git.addresses import GitAddresses
 from skep.sources.git.guard import Guard as HostGuard
 from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import ca_bundle
-from skep.sources.git.mirror import folder_of
 from skep.sources.hooks import Hooks
 from skep.sources.intake import Intake
 from skep.sources.lists.apply import Apply
@@ -189,7 +188,7 @@ async def open_rooms(
             gathering.follow,
             gathering.bring,
             partial(adoption.verify, settings.reindex_every, clock),
-            _follower(settings, db, clock, topics, sources, fleet, http, credentials).follow,
+            _follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
             Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
             dispatcher.run,
@@ -272,8 +271,9 @@ def _follower(
     fleet: Fleet,
     http: Http,
     credentials: Credentials,
+    gathering: Gathering,
 ) -> Follower:
     asking = Asking(http, HostGuard(settings, clock, local=False), clock, credentials.apis)
-    folder = partial(folder_of, Path(settings.data))
     every = settings.list_every, settings.manifest_every
-    return Follower(db, clock, topics, sources, Apply(db, clock, fleet, sources), folder, asking, *every)
+    apply = Apply(db, clock, fleet, sources)
+    return Follower(db, clock, topics, sources, apply, gathering.mirror, asking, *every, gathering.has)

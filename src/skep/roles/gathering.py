@@ -24,8 +24,10 @@ from skep.link.tunnels import Tunnels
 from skep.model.ids import new_id
 from skep.model.search import BookInfo, Delta
 from skep.model.source import Failure
+from skep.sources.git import browse
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
+from skep.sources.service import MOVED
 from skep.topics.service import CHANGES, Topics
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,13 @@ class Gathering:
         """In place where it is on this machine, else the copy."""
         here = folder_of(self._data, source)
         return here if here.exists() else folder_of(self._data / "gathered", source)
+
+    async def has(self, source: str, commit: str) -> bool:
+        """Is it here? In place it always is; a copy may still be on its way."""
+        folder = self.mirror(source)
+        if folder == folder_of(self._data, source):
+            return True
+        return await asyncio.to_thread(folder.exists) and await browse.resolve(folder, commit) is not None
 
     # mirrors
 
@@ -122,6 +131,7 @@ class Gathering:
     async def _brought(self, row: Row, failed: bool, tx: Tx) -> None:
         """What changed again meanwhile is due again."""
         if not failed:
+            tx.ring(MOVED)  # a list may have waited for it
             await tx.rows(
                 "DELETE FROM gather WHERE source = :source AND due = :due", source=row["source"], due=row["due"]
             )

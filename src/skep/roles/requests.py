@@ -105,16 +105,13 @@ class Requests:
         return held
 
     async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
-        """Only who was given the task may ask, or who holds the source; or anybody could take any source."""
-        holder = await self._fleet.holder(body.source)
-        asked = await self._calls.is_doing(member, body.task, body.attempt, "replicate", ("source", body.source))
-        if not asked and not (isinstance(body, CopyWanted) and holder == member):
+        """Only who was given the task may ask, or anybody could take any source."""
+        if not await self._calls.is_doing(member, body.task, body.attempt, "replicate", ("source", body.source)):
             raise NotAllowed(f"{member} was not asked to copy {body.source}")
         held = await self._held(body.source)
         if isinstance(body, CopyWanted):
+            holder = await self._fleet.holder(body.source)
             return CopyFrom(held, ticket=await self._ticket(member, holder, held) if body.open else "")
-        if held.epoch != body.epoch:
-            return Kept(False)
         return Kept(await self._moves.copied(body.source, member, body.epoch))
 
     async def _ticket(self, member: str, holder: str | None, held: Held) -> str:

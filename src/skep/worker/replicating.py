@@ -66,11 +66,7 @@ class Replicating:
             raise TaskFailed(f"{source} is no longer wanted here")
         return {"source": source, "from": where}
 
-    async def copy(self, held: Held) -> bool:
-        """Of a source that is held and not here: it was somebody else's, and somebody may have a copy."""
-        return await self._through(held, None)
-
-    async def _through(self, held: Held, run: Run | None) -> bool:
+    async def _through(self, held: Held, run: Run) -> bool:
         """False: nobody who has it can be reached."""
         folder = folder_of(self._data, held.source)
         opened = partial(self._opened, held.source, run)
@@ -85,10 +81,9 @@ class Replicating:
         return not isinstance(found, Failure)
 
     @asynccontextmanager
-    async def _opened(self, source: str, run: Run | None) -> AsyncIterator[Stream]:
+    async def _opened(self, source: str, run: Run) -> AsyncIterator[Stream]:
         """Each git process needs a tunnel of its own, and each tunnel a ticket."""
-        wanted = CopyWanted(source, run.task, run.attempt) if run else CopyWanted(source)
-        found = await self._ask(wanted)
+        found = await self._ask(CopyWanted(source, run.task, run.attempt))
         if not isinstance(found, CopyFrom) or not found.ticket:
             raise NotFound(f"nobody has a copy of {source}")
         here = self._here()

@@ -5,7 +5,7 @@ is another one. So a kill at any moment costs only the file that was being read.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,9 @@ class Follower:
         asking: Asking,
         every: float,
         manifest_every: float,
+        has: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
+        """`has`: is a commit of a source in its mirror yet? One that another machine holds is copied first."""
         self._db = db
         self._clock = clock
         self._topics = topics
@@ -71,6 +73,7 @@ class Follower:
         self._manifests = Manifests(asking)
         self._every = every
         self._manifest_every = manifest_every
+        self._has = has
         self._rang = 0.0
 
     async def follow(self) -> None:
@@ -84,10 +87,16 @@ class Follower:
         """Read every list that has moved or whose time has come, and carry out what was confirmed."""
         for row in await self._db.read(_DUE, now=self._clock.now()):
             try:
-                await self._bring(row)
+                if await self._is_here(row):
+                    await self._bring(row)
             except (SkepError, Refused) as error:
                 pause = error.pause if isinstance(error, Refused) else 0.0
                 await self._failed(row, str(error), max(pause, _AGAIN))
+
+    async def _is_here(self, row: Row) -> bool:
+        if self._has is None or row["kind"] != "git" or row["state"] == "removed" or not row["newest"]:
+            return True
+        return await self._has(row["source"], row["newest"])
 
     async def _bring(self, row: Row) -> None:
         if row["state"] == "removed":
