@@ -78,6 +78,10 @@ class Engine:
         assert ended.state == "FINISHED", ended
         return ended
 
+    async def cancel(self, context: Context) -> None:
+        await self._core.contexts.cancel(SYSTEM, context.id)
+        await self._core.contexts.wait(SYSTEM, context.id, 600.0)
+
     async def rate(self, slots: int, tasks: int) -> float:
         """Tasks a second, from the moment they are stored to the end of the last."""
         async with self.worker(slots):
@@ -144,15 +148,21 @@ async def idle(ours: Engine, large: Engine, rival: Rival, rounds: int) -> None:
 
 async def waiting(folder: Path, tasks: int) -> None:
     """Two classes wait, one of them long: what is placed looks at both each time."""
-    print("\nTasks a second, one at a time, while others wait\n\n| waiting | tasks a second |\n|---|---|")
+    print(
+        "\nTasks a second, one at a time, while others wait\n\n| waiting | tasks a second | stored in |\n|---|---|---|"
+    )
     async with engine(folder, "sqlite:") as ours, ours.worker(1):
         there = 0
         for wanted in (1000, 100_000):
-            await ours.submit(*[TaskSpec(kind="never")] * (wanted - there))
-            there = wanted
+            began = clock.now()
+            context = await ours.submit(*[TaskSpec(kind="never")] * (wanted - there))
+            stored, there = clock.now() - began, wanted
             await ours.rate_now(tasks)
             rate = statistics.median([await ours.rate_now(tasks) for _ in range(3)])
-            print(f"| {wanted:,} | {rate:,.0f} |", flush=True)
+            print(f"| {wanted:,} | {rate:,.0f} | {stored:.1f} s |", flush=True)
+        began = clock.now()
+        await ours.cancel(context)
+        print(f"\nThe larger context was cancelled in {clock.now() - began:.1f} s", flush=True)
 
 
 async def commands(folder: Path, rounds: int, total: int) -> None:

@@ -258,6 +258,16 @@ async def test_what_is_about_a_private_source_is_for_those_who_may_see_it(house:
                 await asked(stranger, tasks["quiet"].id)
         with pytest.raises(NotFound):
             await anext(house.core.tasks.follow(stranger, tasks["quiet"].id))
+        assert (await house.core.contexts.list(stranger)).items == []
+        for seen in (house.core.contexts.show(stranger, context.id), house.core.contexts.wait(stranger, context.id, 0)):
+            with pytest.raises(NotFound):
+                await seen
+        (worker,) = await house.core.workers.list(stranger)
+        assert [one.name for one in worker.running] == ["plain"]
+    for changed in (house.core.contexts.cancel, house.core.contexts.retry, house.core.contexts.remove):
+        with pytest.raises(NotFound):
+            await changed(writer, context.id)
+    assert (await house.core.contexts.list(insider)).items == [context]
     (chunk,) = await house.core.tasks.output(insider, tasks["quiet"].id)
     assert chunk.body == b"whispered"
     assert (await house.core.tasks.show(insider, tasks["quiet"].id)).spec.environment == {"KEY": "(hidden)"}

@@ -226,6 +226,8 @@ async def test_a_running_task_adds_to_its_context(engine: Engine) -> None:
             await engine.core.contexts.add(SYSTEM, context.id, [command("late")])
     with pytest.raises(NotFound):
         await engine.core.contexts.add(SYSTEM, "ctx_none", [command("x")])
+    with pytest.raises(BadInput, match="10,001 tasks are too many to add at once"):
+        await engine.core.contexts.add(SYSTEM, context.id, [command(f"n{n}") for n in range(10_001)])
 
 
 async def test_what_is_added_may_not_need_what_has_failed(engine: Engine) -> None:

@@ -11,7 +11,7 @@ from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
-from skep.model.caller import Caller
+from skep.model.caller import SYSTEM, Caller
 from skep.model.ids import new_id
 from skep.model.task import Context, ContextSpec, ContextView, Task, TaskSpec
 from skep.tasks.compose import compose
@@ -19,12 +19,14 @@ from skep.tasks.insert import depend, insert, rows_of
 from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, ended_channel, reopen
 from skep.tasks.placing import Placer
 from skep.tasks.storing import SEEN_SQL, clear, context_row, create, fill, leave
-from skep.tasks.tables import STEPS, TASK_COLUMNS, context_of, spec_of, task_of
+from skep.tasks.tables import CONTEXT_VISIBLE_SQL, STEPS, TASK_COLUMNS, context_of, spec_of, task_of
 
 #: tasks shown with their context
 SHOWN = 1000
 #: with more tasks than this a context is checked in a thread, so that nobody else waits for it
 _MANY = 1000
+#: tasks added at once: they are one transaction, and seen together
+_ADDED = 10_000
 _templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
 
 
@@ -66,6 +68,8 @@ class Contexts:
     async def add(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> list[str]:
         """More tasks for a context that is still running; answers with their ids. A task may do so for its own."""
         caller.need("write")
+        if len(tasks) > _ADDED:
+            raise BadInput(f"{len(tasks):,} tasks are too many to add at once", hint=f"add {_ADDED:,} at a time")
         now = self._clock.now()
 
         async def work(tx: Tx) -> list[str]:
@@ -106,7 +110,7 @@ class Contexts:
 
     async def show(self, caller: Caller, id: str, *, after: str = "", limit: int = SHOWN) -> ContextView:
         caller.need("read")
-        context = await self._context(id)
+        context = await self._context(id, caller)
         rows = await self._db.read(
             f"SELECT {TASK_COLUMNS} FROM task_seen WHERE context = :id AND id > :after ORDER BY id LIMIT :limit",  # noqa: S608
             id=id,
@@ -132,7 +136,7 @@ class Contexts:
     async def cancel(self, caller: Caller, id: str, reason: str = "") -> Context:
         """Everything in it that has not ended is aborted."""
         caller.need("write")
-        await self._context(id)
+        await self._context(id, caller)
 
         async def work(tx: Tx) -> None:
             await abort_context(tx, id, caller, reason)
@@ -144,11 +148,11 @@ class Contexts:
     async def retry(self, caller: Caller, id: str) -> Context:
         """What FAILED or was ABORTED is submitted again; what FINISHED stays."""
         caller.need("write")
+        await self._context(id, caller)
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
-            context = await tx.rows("SELECT id FROM context WHERE id = :id FOR UPDATE", id=id)
-            if not context:
+            if not await tx.rows("SELECT id FROM context WHERE id = :id FOR UPDATE", id=id):
                 raise _unknown(id)
             rows = await tx.rows(
                 f"SELECT {COLUMNS} FROM task WHERE context = :id AND state IN ('FAILED', 'ABORTED') FOR UPDATE",  # noqa: S608
@@ -168,7 +172,7 @@ class Contexts:
         until = self._clock.now() + timeout
         async with self._db.listen(ended_channel(id)) as bell:
             while True:
-                context = await self._context(id)
+                context = await self._context(id, caller)
                 left = until - self._clock.now()
                 if context.state != "RUNNING" or left <= 0:
                     return context
@@ -183,12 +187,16 @@ class Contexts:
                 raise Conflict(f"context {id} is still running", hint="cancel it first")
             await note(tx, self._clock.now(), caller, "context.remove", id)
 
-        await self._context(id)
+        await self._context(id, caller)
         await self._db.write(work)
         await clear(self._db, id)
 
-    async def _context(self, id: str) -> Context:
-        rows = await self._db.read(f"SELECT * FROM context WHERE id = :id AND {SEEN_SQL}", id=id)  # noqa: S608
+    async def _context(self, id: str, caller: Caller = SYSTEM) -> Context:
+        rows = await self._db.read(
+            f"SELECT * FROM context WHERE id = :id AND {SEEN_SQL} AND {CONTEXT_VISIBLE_SQL}",  # noqa: S608
+            id=id,
+            private=int(caller.sees("private")),
+        )
         if not rows:
             raise _unknown(id)
         return context_of(rows[0])
@@ -201,10 +209,11 @@ class Contexts:
         rows = await self._db.read(
             f"SELECT * FROM context WHERE {SEEN_SQL} AND (:page = '' OR id < :page) "  # noqa: S608
             "AND (:state = '' OR state = :state) AND substr(cause, 1, length(:cause)) = :cause "
-            "ORDER BY id DESC LIMIT :limit",
+            f"AND {CONTEXT_VISIBLE_SQL} ORDER BY id DESC LIMIT :limit",
             page=page,
             state=state,
             cause=cause,
+            private=int(caller.sees("private")),
             limit=limit + 1,
         )
         items = [context_of(row) for row in rows[:limit]]

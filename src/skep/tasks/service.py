@@ -16,15 +16,10 @@ from skep.model.task import Chunk, Stream, Task, TaskState, TaskView
 from skep.tasks import archive
 from skep.tasks.moves import WORK, context_channel
 from skep.tasks.states import ENDED
-from skep.tasks.tables import TASK_COLUMNS, UNENDED_SQL, moves_of, spec_of, task_of
+from skep.tasks.tables import TASK_COLUMNS, TASK_VISIBLE_SQL, UNENDED_SQL, moves_of, spec_of, task_of
 
 _CHUNKS = 256
 _HIDDEN = "(hidden)"
-#: what is about a private source, or about one that is gone, is not for everybody
-_VISIBLE = (
-    "(:private = 1 OR source = '' OR EXISTS (SELECT 1 FROM source WHERE visibility = 'public' "
-    "AND (source.id = task_seen.source OR source.name = task_seen.source)))"
-)
 _NAP = 30.0
 
 
@@ -154,7 +149,7 @@ class Tasks:
 
     async def _task(self, caller: Caller, id: str) -> Task:
         rows = await self._db.read(
-            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE id = :id AND {_VISIBLE}",  # noqa: S608
+            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE id = :id AND {TASK_VISIBLE_SQL}",  # noqa: S608
             id=id,
             private=int(caller.sees("private")),
         )
@@ -168,7 +163,7 @@ class Tasks:
         """The newest first."""
         caller.need("read")
         rows = await self._db.read(
-            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE (:page = '' OR id < :page) AND {_VISIBLE} "  # noqa: S608
+            f"SELECT {TASK_COLUMNS} FROM task_seen WHERE (:page = '' OR id < :page) AND {TASK_VISIBLE_SQL} "  # noqa: S608
             f"AND {_in_state(state)} AND (:worker = '' OR worker = :worker) ORDER BY id DESC LIMIT :limit",
             page=page,
             worker=worker,

@@ -72,6 +72,16 @@ STEPS = [
 ]
 ACTIVE_SQL = "state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING')"
 UNENDED_SQL = "state NOT IN ('FINISHED', 'FAILED', 'ABORTED')"
+_PUBLIC = (
+    "EXISTS (SELECT 1 FROM source WHERE source.visibility = 'public' "
+    "AND (source.id = {task}.source OR source.name = {task}.source))"
+)
+#: what is about a private source, or about one that is gone, is not for everybody; nor is a context with such a task
+TASK_VISIBLE_SQL = f"(:private = 1 OR task_seen.source = '' OR {_PUBLIC.format(task='task_seen')})"
+CONTEXT_VISIBLE_SQL = (
+    "(:private = 1 OR NOT EXISTS (SELECT 1 FROM task WHERE task.context = context.id "  # noqa: S608
+    f"AND task.source <> '' AND NOT {_PUBLIC.format(task='task')}))"
+)
 
 _spec = msgspec.json.Decoder(TaskSpec).decode
 _moves = msgspec.json.Decoder(tuple[TaskState, int, Actor, str, float]).decode

@@ -6,7 +6,7 @@ from skep.model.answers import WorkerMatch, WorkerView
 from skep.model.caller import Caller
 from skep.tasks.candidates import facts_of
 from skep.tasks.selector import parse
-from skep.tasks.tables import ACTIVE_SQL, TASK_COLUMNS, task_of
+from skep.tasks.tables import ACTIVE_SQL, TASK_COLUMNS, TASK_VISIBLE_SQL, task_of
 
 #: tasks shown with their worker
 _SHOWN = 100
@@ -67,8 +67,10 @@ class Workers:
         }
         for member, offer in await self._fleet.workers():
             rows = await self._db.read(
-                f"SELECT {TASK_COLUMNS} FROM task_seen WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id LIMIT :most",  # noqa: S608
+                f"SELECT {TASK_COLUMNS} FROM task_seen WHERE worker = :worker AND {ACTIVE_SQL} "  # noqa: S608
+                f"AND {TASK_VISIBLE_SQL} ORDER BY id LIMIT :most",
                 worker=member.id,
+                private=int(caller.sees("private")),
                 most=_SHOWN,
             )
             row = more.get(member.id, {"holds": 0, "draining": 0})
