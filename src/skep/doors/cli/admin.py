@@ -4,10 +4,9 @@ import sys
 import time
 from argparse import Namespace
 
-import msgspec
-
 from skep.client import Client
 from skep.doors.cli import exits
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput
 
@@ -59,17 +58,15 @@ def span(text: str) -> float:
 def token_list(args: Namespace) -> int:
     with Client() as client:
         tokens = list(client.tokens.list())
-    if args.json:
-        for one in tokens:
-            print_json(one)
-        return exits.OK
-    now = time.time()
-    rows = [
-        (one.id, one.subject, ", ".join(one.scopes), ago(one.created_at, now), ago(one.expires_at, now))
-        for one in tokens
-    ]
-    print(table(("ID", "SUBJECT", "SCOPES", "CREATED", "EXPIRES"), rows, width(sys.stdout)))
-    return exits.OK
+    return print_all(
+        tokens,
+        ("ID", "SUBJECT", "SCOPES", "CREATED", "EXPIRES"),
+        lambda one, now: (
+            *(one.id, one.subject, ", ".join(one.scopes)),
+            *(ago(one.created_at, now), ago(one.expires_at, now)),
+        ),
+        json=args.json,
+    )
 
 
 def token_revoke(args: Namespace) -> int:
@@ -77,7 +74,3 @@ def token_revoke(args: Namespace) -> int:
         client.tokens.revoke(args.id)
     print(f"revoked {clean(args.id)}")
     return exits.OK
-
-
-def print_json(answer: object) -> None:
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")

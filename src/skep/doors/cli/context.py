@@ -11,7 +11,8 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json, span
+from skep.doors.cli.admin import span
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput, Unavailable
 from skep.model.task import Context, ContextSpec
@@ -48,14 +49,13 @@ def listing(args: Namespace) -> int:
     with Client() as client:
         contexts = client.contexts.list(state=args.state, cause=args.cause, limit=max(1, min(args.limit, 1000)))
         found = list(islice(contexts, args.limit))
-    if args.json:
-        for one in found:
-            print_json(one)
-        return exits.OK
-    now = time.time()
-    rows = [(one.id, one.state, one.name, _counts(one), ago(one.created_at, now), one.cause) for one in found]
-    print(table(("ID", "STATE", "NAME", "TASKS", "SUBMITTED", "CAUSE"), rows, width(sys.stdout)))
-    return exits.OK
+    head = ("ID", "STATE", "NAME", "TASKS", "SUBMITTED", "CAUSE")
+    return print_all(
+        found,
+        head,
+        lambda one, now: (one.id, one.state, one.name, _counts(one), ago(one.created_at, now), one.cause),
+        json=args.json,
+    )
 
 
 def show(args: Namespace) -> int:

@@ -1,14 +1,13 @@
 """`skep credential …`: secrets for upstreams and webhooks. They are read, never shown, and never part of a command."""
 
 import sys
-import time
 from argparse import Namespace
 from getpass import getpass
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.listing import print_all, print_json
+from skep.doors.cli.terminal import ago, clean
 
 
 def put(args: Namespace) -> int:
@@ -33,24 +32,16 @@ def put(args: Namespace) -> int:
 def listing(args: Namespace) -> int:
     with Client() as client:
         found = client.credentials.list()
-    if args.json:
-        for one in found:
-            print_json(one)
-        return exits.OK
-    now = time.time()
-    rows = [
-        (
-            one.name,
-            one.host,
-            one.source,
-            one.use,
+    return print_all(
+        found,
+        ("NAME", "HOST", "SOURCE", "USE", "SET", "NOTE"),
+        lambda one, now: (
+            *(one.name, one.host, one.source, one.use),
             ago(one.updated_at, now) if one.stored else "skep.toml",
             _note(one.refused, one.problem),
-        )
-        for one in found
-    ]
-    print(table(("NAME", "HOST", "SOURCE", "USE", "SET", "NOTE"), rows, width(sys.stdout)))
-    return exits.OK
+        ),
+        json=args.json,
+    )
 
 
 def _note(refused: int, problem: str) -> str:

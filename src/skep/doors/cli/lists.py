@@ -6,9 +6,9 @@ from argparse import Namespace
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.parser import Command, json_option
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.terminal import ago, clean
 from skep.errors import BadInput, NotFound
 from skep.model.source_list import SourceList
 
@@ -73,26 +73,16 @@ def add(args: Namespace) -> int:
 def listing(args: Namespace) -> int:
     with Client() as client:
         found = client.lists.list()
-    if args.json:
-        for one in found:
-            print_json(one)
-    elif found:
-        now = time.time()
-        rows = [
-            (
-                one.id,
-                one.url,
-                one.state,
-                str(one.entries),
-                str(one.problems),
-                ago(one.read_at, now) if one.read_at else "",
-            )
-            for one in found
-        ]
-        print(table(("ID", "URL", "STATE", "ENTRIES", "PROBLEMS", "READ"), rows, width(sys.stdout)))
-    else:
-        print("no lists yet; `skep list add URL` follows one", file=sys.stderr)
-    return exits.OK
+    return print_all(
+        found,
+        ("ID", "URL", "STATE", "ENTRIES", "PROBLEMS", "READ"),
+        lambda one, now: (
+            *(one.id, one.url, one.state, str(one.entries), str(one.problems)),
+            ago(one.read_at, now) if one.read_at else "",
+        ),
+        json=args.json,
+        none="no lists yet; `skep list add URL` follows one",
+    )
 
 
 def show(args: Namespace) -> int:

@@ -1,15 +1,15 @@
 """`skep worker token|tokens|revoke|join`: who may join the fleet."""
 
 import sys
-import time
 from argparse import Namespace
 from pathlib import Path
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json, span
+from skep.doors.cli.admin import span
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.server import settings_of
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.terminal import ago, clean
 from skep.errors import Unavailable
 from skep.link.join import keep_line
 
@@ -35,24 +35,16 @@ def token(args: Namespace) -> int:
 def tokens(args: Namespace) -> int:
     with Client() as client:
         found = client.workers.tokens()
-    if args.json:
-        for one in found:
-            print_json(one)
-        return exits.OK
-    now = time.time()
-    rows = [
-        (
-            one.id,
-            one.name,
-            ", ".join(one.roles) + (", shared" if one.shared else ""),
-            ", ".join(one.members),
-            ago(one.created_at, now),
+    return print_all(
+        found,
+        ("ID", "NAME", "FOR", "MEMBERS", "CREATED", "EXPIRES"),
+        lambda one, now: (
+            *(one.id, one.name, ", ".join(one.roles) + (", shared" if one.shared else "")),
+            *(", ".join(one.members), ago(one.created_at, now)),
             f"revoked {ago(one.revoked_at, now)}" if one.revoked_at else ago(one.expires_at, now),
-        )
-        for one in found
-    ]
-    print(table(("ID", "NAME", "FOR", "MEMBERS", "CREATED", "EXPIRES"), rows, width(sys.stdout)))
-    return exits.OK
+        ),
+        json=args.json,
+    )
 
 
 def revoke(args: Namespace) -> int:

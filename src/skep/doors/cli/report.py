@@ -5,7 +5,7 @@ from argparse import Namespace
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_json
 from skep.doors.cli.terminal import clean, table, width
 from skep.model.report import Hot, Report, Share
 

@@ -11,9 +11,9 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.parser import Command, json_option
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.terminal import ago, clean
 from skep.errors import BadInput
 from skep.model.rule import Rule, RuleEdit, RuleSpec
 
@@ -73,16 +73,13 @@ def read(file: str) -> list[RuleSpec]:
 def listing(args: Namespace) -> int:
     with Client() as client:
         rules = list(client.rules.list())
-    if args.json:
-        for one in rules:
-            print_json(one)
-    elif rules:
-        now = time.time()
-        rows = [(one.spec.name, when(one.spec), _state(one), *_last(one, now)) for one in rules]
-        print(table(("NAME", "WHEN", "STATE", "FIRED", "CONTEXT"), rows, width(sys.stdout)))
-    else:
-        print("no rules yet; `skep rule add FILE` makes one", file=sys.stderr)
-    return exits.OK
+    return print_all(
+        rules,
+        ("NAME", "WHEN", "STATE", "FIRED", "CONTEXT"),
+        lambda one, now: (one.spec.name, when(one.spec), _state(one), *_last(one, now)),
+        json=args.json,
+        none="no rules yet; `skep rule add FILE` makes one",
+    )
 
 
 def when(spec: RuleSpec) -> str:

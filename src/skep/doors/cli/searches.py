@@ -7,7 +7,8 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.terminal import clean, table, width
+from skep.doors.cli.listing import print_all
+from skep.doors.cli.terminal import clean
 
 
 def save(args: Namespace) -> int:
@@ -23,12 +24,13 @@ def save(args: Namespace) -> int:
 def listing(args: Namespace) -> int:
     with Client() as client:
         found = client.searches.list()
-    if args.json:
-        sys.stdout.writelines(msgspec.json.encode(one).decode() + "\n" for one in found)
-    elif found:
-        rows = [(one.name, one.topic, one.owner, one.query) for one in found]
-        sys.stdout.write(table(("NAME", "TOPIC", "OWNER", "QUERY"), rows, width(sys.stdout)) + "\n")
-    return exits.OK
+    return print_all(
+        found,
+        ("NAME", "TOPIC", "OWNER", "QUERY"),
+        lambda one, _: (one.name, one.topic, one.owner, one.query),
+        json=args.json,
+        none="no saved searches yet",
+    )
 
 
 def remove(args: Namespace) -> int:

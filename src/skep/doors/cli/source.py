@@ -13,9 +13,9 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.main import complain
-from skep.doors.cli.terminal import Bar, ago, clean, table, width
+from skep.doors.cli.terminal import Bar, ago, clean
 from skep.errors import BadInput, SkepError
 from skep.model.answers import Fetching
 from skep.model.source import Source
@@ -91,21 +91,16 @@ def absolute(url: str) -> str:
 
 def listing(args: Namespace) -> int:
     with Client() as client:
-        sources = client.sources.list(state=args.state)
-        if args.json:
-            for source in sources:
-                print_json(source)
-            return exits.OK
-        now = time.time()
-        rows = [
-            (one.name, one.state, ago(one.last_fetched, now), ago(one.next_poll, now), one.id, _note(one))
-            for one in sources
-        ]
-    if rows:
-        print(table(("NAME", "STATE", "FETCHED", "NEXT POLL", "ID", "NOTE"), rows, width(sys.stdout)))
-    else:
-        print("no sources yet; `skep source add URL` mirrors one", file=sys.stderr)
-    return exits.OK
+        return print_all(
+            client.sources.list(state=args.state),
+            ("NAME", "STATE", "FETCHED", "NEXT POLL", "ID", "NOTE"),
+            lambda one, now: (
+                *(one.name, one.state, ago(one.last_fetched, now), ago(one.next_poll, now)),
+                *(one.id, _note(one)),
+            ),
+            json=args.json,
+            none="no sources yet; `skep source add URL` mirrors one",
+        )
 
 
 def show(args: Namespace) -> int:

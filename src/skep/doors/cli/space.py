@@ -9,8 +9,9 @@ from typing import Any
 from skep.client import Client
 from skep.client.spaces import Space
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json, span
-from skep.doors.cli.terminal import clean, table, width
+from skep.doors.cli.admin import span
+from skep.doors.cli.listing import print_all, print_json
+from skep.doors.cli.terminal import clean
 from skep.errors import BadInput, NotFound
 from skep.model.space import Field, Fields, Typed
 
@@ -23,13 +24,9 @@ _TYPES[":any"] = Typed("any")
 def listing(args: Namespace) -> int:
     with Client() as client:
         spaces = list(client.spaces.list())
-    if args.json:
-        for space in spaces:
-            print_json(space)
-    else:
-        rows = [(one.name, str(one.size), str(one.taken)) for one in spaces]
-        print(table(("NAME", "TUPLES", "TAKEN"), rows, width(sys.stdout)))
-    return exits.OK
+    return print_all(
+        spaces, ("NAME", "TUPLES", "TAKEN"), lambda one, _: (one.name, str(one.size), str(one.taken)), json=args.json
+    )
 
 
 def put(args: Namespace) -> int:

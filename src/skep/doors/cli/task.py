@@ -12,7 +12,8 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json, span
+from skep.doors.cli.admin import span
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput
 from skep.model.answers import OutputChunk
@@ -56,14 +57,13 @@ def listing(args: Namespace) -> int:
     with Client() as client:
         tasks = client.tasks.list(state=args.state, worker=args.worker, limit=max(1, min(args.limit, 1000)))
         found = list(islice(tasks, args.limit))
-    if args.json:
-        for one in found:
-            print_json(one)
-        return exits.OK
-    now = time.time()
-    rows = [(one.id, one.state, one.name, one.worker, ago(one.created_at, now), one.reason) for one in found]
-    print(table(("ID", "STATE", "NAME", "WORKER", "SUBMITTED", "REASON"), rows, width(sys.stdout)))
-    return exits.OK
+    head = ("ID", "STATE", "NAME", "WORKER", "SUBMITTED", "REASON")
+    return print_all(
+        found,
+        head,
+        lambda one, now: (one.id, one.state, one.name, one.worker, ago(one.created_at, now), one.reason),
+        json=args.json,
+    )
 
 
 def show(args: Namespace) -> int:

@@ -12,7 +12,8 @@ import msgspec
 from skep.client import Client
 from skep.client.topics import Outgoing
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json, span
+from skep.doors.cli.admin import span
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput
 from skep.model.answers import TopicMessage
@@ -38,23 +39,15 @@ def create(args: Namespace) -> int:
 def listing(args: Namespace) -> int:
     with Client() as client:
         topics = list(client.topics.list())
-    if args.json:
-        for topic in topics:
-            print_json(topic)
-        return exits.OK
-    now = time.time()
-    rows = [
-        (
-            one.name,
-            one.owner,
-            str(one.partitions),
-            ago(one.created_at, now),
+    return print_all(
+        topics,
+        ("NAME", "OWNER", "PARTITIONS", "MADE", "KEPT"),
+        lambda one, now: (
+            *(one.name, one.owner, str(one.partitions), ago(one.created_at, now)),
             _kept(one.retain_seconds, one.retain_bytes),
-        )
-        for one in topics
-    ]
-    print(table(("NAME", "OWNER", "PARTITIONS", "MADE", "KEPT"), rows, width(sys.stdout)))
-    return exits.OK
+        ),
+        json=args.json,
+    )
 
 
 def show(args: Namespace) -> int:

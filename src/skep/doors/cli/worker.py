@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput, NotFound
 from skep.model.answers import WorkerView
