@@ -1,6 +1,5 @@
 """Producers and consumers against a whole running Skep."""
 
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -11,15 +10,10 @@ import pytest
 
 from skep.client import Client
 from skep.testing.nats import running_nats
+from skep.testing.server import free_port
 from tests.house.running import RunningSkep
 
 _NUMBERS = count()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres", "nats"])

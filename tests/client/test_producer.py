@@ -11,7 +11,7 @@ from skep.client.patience import Patience
 from skep.client.topics import Outgoing
 from skep.errors import Busy, NotFound, SkepError, TooLarge, Unavailable
 from skep.model.topic import Posted
-from tests.client.conftest import free_port
+from skep.testing.server import free_port
 from tests.house.running import RunningSkep
 
 

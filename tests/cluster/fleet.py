@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from skep.testing.nats import free_port
+from skep.testing.server import free_port
 from tests.house.running import SKEP, RunningSkep, environment
 
 SECONDS = 120.0

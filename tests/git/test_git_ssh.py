@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,14 +12,9 @@ import pytest
 from skep.sources.base import Same
 from skep.testing.forge import Repo
 from skep.testing.forge.follower import Follow
+from skep.testing.server import free_port
 
 Upstream = Callable[[Repo], dict[str, str]]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def make_key(path: Path) -> Path:

@@ -3,15 +3,14 @@
 import json
 import shutil
 import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nats
+
+from skep.testing.server import Server, free_port
 
 START_SECONDS = 30.0
 
@@ -22,9 +21,8 @@ class NatsServer:
     def __init__(self, binary: str, folder: Path, config: str) -> None:
         self._binary = binary
         self._folder = folder
-        self._log = folder / "nats.log"
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = Server("nats-server", folder / "nats.log", START_SECONDS)
         self.configure(config)
 
     @property
@@ -38,38 +36,16 @@ class NatsServer:
     def configure(self, config: str) -> None:
         """Takes effect at the next start, or at once in a server that runs."""
         (self._folder / "nats.conf").write_text(config)
-        if self._process is not None:
-            self._process.send_signal(signal.SIGHUP)
+        if self._server.process is not None:
+            self._server.process.send_signal(signal.SIGHUP)
 
     def start(self) -> None:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [self._binary, "-c", str(self._folder / "nats.conf"), "-a", "127.0.0.1", "-p", str(self._port)],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # an interrupt in the terminal is for the tests, which then stop the server
-            )
-        until = time.monotonic() + START_SECONDS
+        command = [self._binary, "-c", str(self._folder / "nats.conf"), "-a", "127.0.0.1", "-p", str(self._port)]
         # by its own word: it listens for clients once its streams are recovered
-        while b"Server is ready" not in self._log.read_bytes():
-            if self._process.poll() is not None or time.monotonic() > until:
-                said = self._log.read_text()
-                self.stop(signal.SIGKILL)
-                raise RuntimeError(f"nats-server did not start: {said}")
-            time.sleep(0.01)
+        self._server.start(command, lambda said: "Server is ready" in said, cwd=self._folder)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._server.stop(how)
 
     async def call(self, verb: str, **body: object) -> dict[str, Any]:
         """One call of JetStream's interface, as an operator would make it."""
@@ -108,10 +84,3 @@ def running_nats(folder: Path, *, js: bool = True, settings: str = "") -> Iterat
 def with_store(folder: Path, limits: str = "") -> str:
     """The lines of a configuration that turn JetStream on."""
     return f"jetstream {{\n  store_dir: '{folder / 'store'}'\n  {limits}\n}}\n"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

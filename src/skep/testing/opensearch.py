@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from skep.testing.server import Server
 
 START_SECONDS = 120.0
 _MAIN = "org.codelibs.opensearch.runner.OpenSearchRunner"
@@ -27,11 +27,11 @@ class OpenSearchNode:
 
     def __init__(self, folder: Path, java: str, jars: Path) -> None:
         self._folder = folder
-        self._log = folder / "node.log"
         self._command = [java, "-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         self._command += ["-cp", f"{jars}/*", _MAIN, "-basePath", str(folder), "-numOfNode", "1"]
         self._command += ["-clusterName", "skep-tests", "-moduleTypes", _MODULES]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._log = folder / "node.log"
+        self._server = Server("OpenSearch", self._log, START_SECONDS)
         #: the runner takes the first free one from this one on, if it is one of 9200 to 9299
         self.port = 9200 + os.getpid() % 50
         config = folder / "node_1" / "config"
@@ -43,33 +43,15 @@ class OpenSearchNode:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*self._command, "-baseHttpPort", str(self.port - 1)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # an interrupt in the terminal is for the tests, which then stop the node
-            )
-        until = time.monotonic() + START_SECONDS
-        while not re.search(r"\[o\.o\.n\.Node +\] started", said := self._log.read_text()):
-            if self._process.poll() is not None or time.monotonic() > until:
-                self.stop(signal.SIGKILL)
-                raise RuntimeError(f"OpenSearch did not start: {said}")
-            time.sleep(0.05)
+        self._server.start(
+            [*self._command, "-baseHttpPort", str(self.port - 1)], re.compile(r"\[o\.o\.n\.Node +\] started").search
+        )
         # by its own word: what was free may have been taken meanwhile
+        said = self._log.read_text()
         self.port = int(re.findall(r"HttpServerTransport.*publish_address \{127\.0\.0\.1:(\d+)\}", said)[-1])
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._server.stop(how)
 
 
 @contextmanager

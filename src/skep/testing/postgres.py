@@ -5,16 +5,16 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
+
+from skep.testing.server import Server, free_port
 
 START_SECONDS = 60.0
 
@@ -32,13 +32,13 @@ def running_postgres(*, fsync: bool = False) -> Iterator[str]:
             for path in (folder, folder / "password"):
                 os.chown(path, user.pw_uid, user.pw_gid)
         _make_cluster(binaries, folder, user)
-        port = _free_port()
-        server = _start(binaries, folder, port, user, fsync)
+        port = free_port()
+        server = Server("PostgreSQL", folder / "log", START_SECONDS)
+        _start(server, binaries, folder, port, user, fsync)
         try:
-            _await_ready(binaries, folder, port, server)
             yield f"postgresql://skep:{password}@127.0.0.1:{port}/postgres"
         finally:
-            _stop(server)
+            server.stop(signal.SIGINT)  # "fast": ends sessions, leaves no shared memory behind
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -117,16 +117,9 @@ def _make_cluster(binaries: Path, folder: Path, user: pwd.struct_passwd | None) 
         raise RuntimeError(f"initdb failed: {done.stderr.strip()}")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _start(
-    binaries: Path, folder: Path, port: int, user: pwd.struct_passwd | None, fsync: bool
-) -> "subprocess.Popen[bytes]":
+    server: Server, binaries: Path, folder: Path, port: int, user: pwd.struct_passwd | None, fsync: bool
+) -> None:
     settings = {
         "listen_addresses": "127.0.0.1",
         "port": port,
@@ -137,33 +130,12 @@ def _start(
         "log_min_messages": "fatal",
     }
     options = [f"--{name}={value}" for name, value in settings.items()]
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(
-            [str(binaries / "postgres"), "-D", str(folder / "data"), *options],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # an interrupt in the terminal is for the tests, which then stop the server
-            user=user and user.pw_uid,
-            group=user and user.pw_gid,
-            extra_groups=[] if user else None,
-        )
-
-
-def _await_ready(binaries: Path, folder: Path, port: int, server: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + START_SECONDS
     ask = [str(binaries / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(port)]
-    while subprocess.run(ask, check=False).returncode != 0:
-        if server.poll() is not None or time.monotonic() > until:
-            raise RuntimeError(f"PostgreSQL did not start: {(folder / 'log').read_text()}")
-        time.sleep(0.05)
-
-
-def _stop(server: "subprocess.Popen[bytes]") -> None:
-    server.send_signal(signal.SIGINT)  # "fast": ends sessions, leaves no shared memory behind
-    try:
-        server.wait(30)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+    server.start(
+        [str(binaries / "postgres"), "-D", str(folder / "data"), *options],
+        lambda _: subprocess.run(ask, check=False).returncode == 0,
+        cwd=folder,
+        user=user and user.pw_uid,
+        group=user and user.pw_gid,
+        extra_groups=[] if user else None,
+    )

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from skep.testing.nats import free_port
+from skep.testing.server import free_port
 
 _START_SECONDS = 60.0
 

@@ -1,0 +1,55 @@
+"""A server of somebody else's as a process of ours: started, waited for, stopped by pid."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """One that can be stopped and started again."""
+
+    def __init__(self, name: str, log: Path, seconds: float) -> None:
+        self._name = name
+        self._log = log
+        self._seconds = seconds
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, command: Sequence[str], ready: Callable[[str], object], **options: Any) -> None:
+        """Returns once it is `ready`, which is told what the server has said so far."""
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # an interrupt in the terminal is for the tests, which then stop the server
+                **options,
+            )
+        until = time.monotonic() + self._seconds
+        while not ready(said := self._log.read_text(errors="replace")):
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.stop(signal.SIGKILL)
+                raise RuntimeError(f"{self._name} did not start: {said}")
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
