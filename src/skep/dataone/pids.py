@@ -1,0 +1,28 @@
+"""Identifiers in paths. They are opaque: never normalised, encoded once, and one segment whatever they hold."""
+
+from urllib.parse import quote, unquote
+
+from skep.errors import BadInput
+
+LONGEST = 800
+_SAFE = ":@$!*()',~&="
+
+
+def check(pid: str) -> str:
+    """BadInput when it cannot be an identifier."""
+    if not pid or len(pid) > LONGEST or any(char.isspace() or char < " " or char == "\x7f" for char in pid):
+        raise BadInput(f"{pid[:80]!r} is no identifier", hint="1 to 800 characters, none of them blank")
+    return pid
+
+
+def encode(pid: str) -> str:
+    """As one segment of a path. Dots alone would be taken for a folder."""
+    return quote(pid, safe=_SAFE) if pid not in (".", "..") else pid.replace(".", "%2E")
+
+
+def decode(segment: str) -> str:
+    """BadInput when the segment holds no identifier."""
+    try:
+        return check(unquote(segment, errors="strict"))
+    except UnicodeDecodeError:
+        raise BadInput(f"{segment[:80]!r} is not UTF-8") from None

@@ -1,0 +1,244 @@
+"""Documents from and to XML, by the structs in `types`. Whoever sends one may be hostile: there are no DTDs, no
+entities, and bounds for size and depth."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
+
+from skep.dataone import types as d1
+from skep.dataone.pids import check
+from skep.errors import BadInput
+
+LARGEST = 10 << 20
+_DEEPEST = 64
+_NAMESPACE = "http://ns.dataone.org/service/types/"
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FRACTION = re.compile(r"\.(\d+)")
+T = TypeVar("T", bound=d1.Doc)
+
+#: class -> its root element, and whether version 2 has a type of its own for it
+ROOTS: Mapping[type[d1.Doc], tuple[str, bool]] = {
+    d1.SystemMetadata: ("systemMetadata", True),
+    d1.Node: ("node", True),
+    d1.NodeList: ("nodeList", True),
+    d1.ObjectFormat: ("objectFormat", True),
+    d1.ObjectFormatList: ("objectFormatList", True),
+    d1.ObjectList: ("objectList", False),
+    d1.ObjectLocationList: ("objectLocationList", False),
+    d1.Checksum: ("checksum", False),
+    d1.ChecksumAlgorithmList: ("checksumAlgorithmList", False),
+    d1.Identifier: ("identifier", False),
+    d1.Replica: ("replica", False),
+    d1.ReplicationPolicy: ("replicationPolicy", False),
+    d1.AccessPolicy: ("accessPolicy", False),
+}
+
+
+class _Element:
+    __slots__ = ("attributes", "children", "name", "text")
+
+    def __init__(self, name: str, attributes: Mapping[str, str]) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.children: list[_Element] = []
+        self.text = ""
+
+
+class _Field(NamedTuple):
+    #: of the struct
+    name: str
+    #: in the document
+    word: str
+    place: Literal["attribute", "text", "element"]
+    read: Callable[[str], Any]
+    show: Callable[[Any], str]
+    part: type[d1.Doc] | None
+    many: bool
+    required: bool
+    v2: bool
+
+
+def parse(kind: type[T], data: bytes, *, largest: int = LARGEST) -> T:
+    """BadInput says what is wrong with it."""
+    if len(data) > largest:
+        raise BadInput(f"the document has more than {largest} bytes")
+    root, namespace = _tree(data)
+    word, _ = ROOTS.get(kind, ("error", False))
+    if root.name != word or not (kind is d1.D1Error or namespace.startswith(_NAMESPACE)):
+        raise BadInput(f"this is no {word} of DataONE, but {{{namespace[:80]}}}{root.name[:80]}")
+    return _build(kind, root)
+
+
+def render(value: d1.Doc, version: int = 2) -> bytes:
+    """As a document of this version, valid by its schema."""
+    word, own = ROOTS.get(type(value), ("error", False))
+    parts = ['<?xml version="1.0" encoding="UTF-8"?>\n']
+    if isinstance(value, d1.D1Error):
+        _write(value, word, "", version, parts)
+    else:
+        namespace = _NAMESPACE + ("v2.0" if own and version == 2 else "v1")
+        _write(value, f"d1:{word}", f' xmlns:d1="{namespace}"', version, parts)
+    return _UNPRINTABLE.sub("\ufffd", "".join(parts)).encode()
+
+
+def read_time(text: str) -> int:
+    """Milliseconds since 1970; without a zone it is UTC. What is finer is cut off."""
+    text = _FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), text.strip().replace("Z", "+00:00"), count=1)
+    try:
+        time = datetime.fromisoformat(text)
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+        return (time - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        raise BadInput(f"{text[:40]!r} is no time", hint="such as 2026-01-31T12:00:00.000Z") from None
+
+
+def show_time(time: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _tree(data: bytes) -> tuple[_Element, str]:
+    """The root and its namespace. Elements below may be qualified or not: their names are unique."""
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    top = _Element("", {})
+    open = [top]
+    namespace: list[str] = []
+
+    def begin(name: str, attributes: Mapping[str, str]) -> None:
+        uri, _, local = name.rpartition(" ")
+        namespace.append(uri) if not namespace else None
+        if len(open) > _DEEPEST:
+            raise BadInput(f"elements are nested more than {_DEEPEST} deep")
+        element = _Element(local, attributes)
+        open[-1].children.append(element)
+        open.append(element)
+
+    def text(chunk: str) -> None:
+        open[-1].text += chunk
+
+    def refuse(*_: object) -> None:
+        raise BadInput("a document with a DOCTYPE is not read", hint="DataONE's documents have none")
+
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = lambda _name: open.pop()
+    parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        raise BadInput(f"this is not XML: {error}") from None
+    return top.children[0], namespace[0]
+
+
+def _build(kind: type[T], element: _Element) -> T:
+    found: dict[str, Any] = {}
+    by_word, whole = _plan(kind)
+    for child in element.children:
+        field = by_word.get(child.name)
+        if field is None:
+            continue
+        value = _build(field.part, child) if field.part else field.read(child.text)
+        if field.many:
+            found.setdefault(field.name, []).append(value)
+        else:
+            found[field.name] = value
+    for field in whole:
+        if field.place == "element":
+            if field.many and field.name in found:
+                found[field.name] = tuple(found[field.name])
+        elif field.place == "text":
+            found[field.name] = field.read(element.text)
+        elif field.word in element.attributes:
+            found[field.name] = field.read(element.attributes[field.word])
+        if field.required and field.name not in found:
+            raise BadInput(f"<{element.name[:80]}> has no {field.word}")
+    return kind(**found)
+
+
+def _write(value: d1.Doc, word: str, more: str, version: int, parts: list[str]) -> None:
+    _, whole = _plan(type(value))
+    inner: list[str] = []
+    for field in whole:
+        given = getattr(value, field.name)
+        if given is None or (field.v2 and version < 2):
+            continue
+        if field.place == "attribute":
+            more += f" {field.word}={quoteattr(field.show(given))}"
+        elif field.place == "text":
+            inner.append(escape(field.show(given)))
+        else:
+            for one in given if field.many else (given,):
+                if field.part:
+                    _write(one, field.word, "", version, inner)
+                else:
+                    inner.append(f"<{field.word}>{escape(field.show(one))}</{field.word}>")
+    parts += (f"<{word}{more}>", *inner, f"</{word}>") if inner else (f"<{word}{more}/>",)
+
+
+@cache
+def _plan(kind: type[d1.Doc]) -> tuple[dict[str, _Field], tuple[_Field, ...]]:
+    """Elements by name, and all fields in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    whole = tuple(_field(one, hints[one.name]) for one in msgspec.structs.fields(kind))
+    return {field.word: field for field in whole if field.place == "element"}, whole
+
+
+def _field(one: msgspec.structs.FieldInfo, hint: Any) -> _Field:
+    marks: dict[str, Any] = {}
+    many = False
+    while True:
+        if get_origin(hint) is Annotated:
+            for meta in hint.__metadata__:
+                marks |= meta.extra
+            hint = hint.__origin__
+        elif get_origin(hint) in (Union, UnionType):
+            hint = next(option for option in get_args(hint) if option is not type(None))
+        elif get_origin(hint) is tuple:
+            hint, many = get_args(hint)[0], True
+        else:
+            break
+    part = hint if isinstance(hint, type) and issubclass(hint, d1.Doc) else None
+    read, show = _SIMPLE.get(marks.get("as", hint)) or (_chooser(get_args(hint)), str)
+    place = marks.get("xml", "element")
+    return _Field(one.name, one.encode_name, place, read, show, part, many, one.required, "v2" in marks)
+
+
+def _whole(text: str) -> int:
+    try:
+        if (number := int(text)) >= 0 and text.strip().isascii():
+            return number
+    except ValueError:
+        pass
+    raise BadInput(f"{text[:40]!r} is no whole number")
+
+
+def _truth(text: str) -> bool:
+    if (word := text.strip()) in ("true", "1", "false", "0"):
+        return word in ("true", "1")
+    raise BadInput(f"{text[:40]!r} is neither true nor false")
+
+
+def _chooser(options: tuple[str, ...]) -> Callable[[str], str]:
+    def choose(text: str) -> str:
+        if (word := text.strip()) not in options:
+            raise BadInput(f"{word[:40]!r} is none of {', '.join(options)}")
+        return word
+
+    return choose
+
+
+_SIMPLE: dict[Any, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "time": (read_time, show_time),
+    "pid": (check, str),
+    int: (_whole, str),
+    bool: (_truth, lambda value: "true" if value else "false"),
+    str: (str.strip, str),
+}
