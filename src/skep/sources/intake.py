@@ -23,11 +23,14 @@ class Stale(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Looked(Protocol):
+class Epoch(Protocol):
     @property
     def source(self) -> str: ...
     @property
     def epoch(self) -> int: ...
+
+
+class Looked(Epoch, Protocol):
     @property
     def at(self) -> float: ...
     @property
@@ -68,7 +71,7 @@ class Intake:
         self, report: Looked, batch: str, moves: Sequence[Move], *, first: bool, default_branch: str
     ) -> Accepted | Stale:
         async def work(tx: Tx) -> Accepted | Stale:
-            source = await _current(tx, report)
+            source = await current(tx, report)
             if isinstance(source, Stale):
                 return source
             new = await tx.rows(
@@ -91,8 +94,7 @@ class Intake:
                 changed=int(bool(changes)),
                 id=report.source,
             )
-            if changes:
-                await self._topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], report.at)
+            await tell_changes(tx, self._topics, source, changes)
             if source["failure"]:
                 await self._topics.tell(tx, FAILURES, [_trouble(source, report, None)], report.at)
             tx.ring(MOVED)
@@ -102,7 +104,7 @@ class Intake:
 
     async def failed(self, report: Looked, failure: Failure, failures: int) -> Accepted | Stale:
         async def work(tx: Tx) -> Accepted | Stale:
-            source = await _current(tx, report)
+            source = await current(tx, report)
             if isinstance(source, Stale):
                 return source
             await tx.rows(
@@ -142,7 +144,7 @@ class Intake:
         await self._db.write(work)
 
 
-async def _current(tx: Tx, report: Looked) -> Row | Stale:
+async def current(tx: Tx, report: Epoch) -> Row | Stale:
     rows = await tx.rows("SELECT * FROM source WHERE id = :id FOR UPDATE", id=report.source)
     if not rows or rows[0]["state"] == "removed":
         return Stale("this source was removed")
@@ -167,11 +169,6 @@ async def _advance(tx: Tx, report: Looked, batch: str, moves: Sequence[Move], fi
         "ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq, version = excluded.version",
         [{"source": c.source, "entry": c.entry, "seq": c.seq, "version": c.new} for c in changes],
     )
-    await tx.many(
-        "INSERT INTO change (id, source, entry, seq, old, new, batch, first, at) "
-        "VALUES (:id, :source, :entry, :seq, :old, :new, :batch, :first, :at)",
-        [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
-    )
     return changes
 
 
@@ -187,6 +184,18 @@ def _trouble(source: Row, report: Looked, failure: Failure | None) -> Draft:
     event = {"id": id, "source": report.source, "name": source["name"], "url": source["url"], "at": report.at}
     told = {"kind": failure.kind, "message": failure.message} if failure else {"kind": None, "message": ""}
     return Draft(msgspec.json.encode(event | told), id, report.source)
+
+
+async def tell_changes(tx: Tx, topics: Topics, source: Row, changes: Sequence[Change]) -> None:
+    """They are stored and told; their ids were not used before."""
+    if not changes:
+        return
+    await tx.many(
+        "INSERT INTO change (id, source, entry, seq, old, new, batch, first, at) "
+        "VALUES (:id, :source, :entry, :seq, :old, :new, :batch, :first, :at)",
+        [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
+    )
+    await topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], changes[0].at)
 
 
 def _draft(source: Row, change: Change) -> Draft:

@@ -1,0 +1,228 @@
+"""What we know of all objects: system metadata with history, where the bytes are, and the story of each decision."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+
+import msgspec
+
+from skep.clock import Clock
+from skep.dataone.asks import Brought
+from skep.dataone.formats import Formats
+from skep.dataone.series import Version, chain, head
+from skep.dataone.settle import Settling
+from skep.dataone.tables import BACKLOG, STEPS, Stored, among, stored
+from skep.dataone.types import Checksum, ObjectInfo, ObjectList, SystemMetadata
+from skep.engines.blobs.base import Blobs
+from skep.engines.db.base import Database, Row, Tx, Value
+from skep.errors import Conflict
+from skep.topics.service import Topics
+
+_VERSION = "SELECT pid, obsoletes, obsoleted_by, uploaded FROM sysmeta WHERE deleted = 0 AND "
+#: versions of an object that are followed in each direction
+_LONGEST_CHAIN = 1_000
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """One thing that was decided of an object, how often and when."""
+
+    node: str
+    verdict: str
+    reason: str
+    first_at: float
+    at: float
+    times: int
+
+
+class Store:
+    def __init__(self, db: Database, clock: Clock, blobs: Blobs, topics: Topics, formats: Formats, cn: str) -> None:
+        """`cn`: the identifier of this node, such as urn:node:cnSkep."""
+        self._db = db
+        self._clock = clock
+        self.blobs = blobs
+        self.formats = formats
+        self.cn = cn
+        self.settling = Settling(topics, formats, cn)
+
+    async def start(self) -> None:
+        await self._db.migrate("dataone", STEPS)
+
+    async def get(self, id: str, *, deleted: bool = False) -> Stored | None:
+        """By identifier, or by the series it is the newest of. Who may see it is the asker's business."""
+        return (await self.get_many([id], deleted=deleted)).get(id) or await self._newest(id)
+
+    async def get_many(self, pids: Collection[str], *, deleted: bool = False) -> dict[str, Stored]:
+        places, names = among(pids)
+        gone = int(deleted)
+        sql = f"SELECT * FROM sysmeta WHERE deleted <= :gone AND pid IN ({places})"  # noqa: S608
+        rows = await self._db.read(sql, gone=gone, **names)
+        replicas: dict[str, list[Row]] = {}
+        sql = f"SELECT * FROM replica WHERE pid IN ({places}) ORDER BY node"  # noqa: S608
+        for one in await self._db.read(sql, **names) if rows else ():
+            replicas.setdefault(one["pid"], []).append(one)
+        return {row["pid"]: stored(row, replicas.get(row["pid"], ())) for row in rows}
+
+    async def _newest(self, series: str) -> Stored | None:
+        pid = await self.head(series)
+        return (await self.get_many([pid])).get(pid) if pid else None
+
+    async def head(self, series: str) -> str | None:
+        members = await self._versions("series = :series", series=series)
+        after = [one.obsoleted_by for one in members if one.obsoleted_by]
+        places, names = among(after)
+        sql = f"SELECT pid FROM sysmeta WHERE deleted = 0 AND pid IN ({places})"  # noqa: S608
+        known = {row["pid"] for row in await self._db.read(sql, **names)} if after else set()
+        return head(members, known - {one.pid for one in members})
+
+    async def versions(self, pid: str) -> list[str]:
+        """From the oldest to the newest, as far as either side of a link is known."""
+        links: dict[str, Version] = {}
+        fresh = {pid}
+        while fresh and len(links) < _LONGEST_CHAIN:
+            places, names = among(fresh)
+            conditions = (f"{column} IN ({places})" for column in ("pid", "obsoletes", "obsoleted_by"))
+            found = {one.pid: one for one in await self._versions(f"({' OR '.join(conditions)})", **names)}
+            ends = {end for one in found.values() for end in (one.pid, one.obsoletes, one.obsoleted_by) if end}
+            fresh = {end for end in ends if end not in links and end not in fresh}
+            links |= found
+        return chain(pid, list(links.values()))
+
+    async def _versions(self, condition: str, **names: Value) -> list[Version]:
+        rows = await self._db.read(_VERSION + condition, **names)
+        return [Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"]) for row in rows]
+
+    async def content(self, one: Stored) -> AsyncIterator[bytes]:
+        """Its bytes; only if it has a `blob`."""
+        left = one.meta.size
+        async for chunk in self.blobs.open(one.blob or "", one.start):
+            yield chunk[:left]
+            left -= len(chunk[:left])
+            if left <= 0:
+                break
+
+    async def listing(
+        self,
+        subjects: Collection[str] | None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        format: str = "",
+        node: str = "",
+        id: str = "",
+        start: int = 0,
+        count: int = 1_000,
+    ) -> ObjectList:
+        """Modified in [since, until), oldest first; only what one of `subjects` may read. None: everything."""
+        conditions: dict[str, tuple[str, Value]] = {
+            "modified >= :since": ("since", since),
+            "modified < :until": ("until", until),
+            "format = :format": ("format", format or None),
+            "node = :node": ("node", node or None),
+            "(pid = :id OR series = :id)": ("id", id or None),
+        }
+        given = {condition: pair for condition, pair in conditions.items() if pair[1] is not None}
+        where = " AND ".join(["deleted = 0", *given])
+        names = dict(given.values())
+        if subjects is not None:
+            places, more = among(subjects)
+            seen = f"SELECT 1 FROM reader WHERE reader.pid = sysmeta.pid AND subject IN ({places})"  # noqa: S608
+            where += f" AND (public = 1 OR EXISTS ({seen}))"
+            names |= more
+        total = (await self._db.read(f"SELECT count(*) AS n FROM sysmeta WHERE {where}", **names))[0]["n"]  # noqa: S608
+        columns = "pid, format, algorithm, checksum, modified, size"
+        sql = f"SELECT {columns} FROM sysmeta WHERE {where} ORDER BY modified, pid LIMIT :count OFFSET :start"  # noqa: S608
+        rows = await self._db.read(sql, count=count, start=start, **names) if count else []
+        found = tuple(
+            ObjectInfo(
+                row["pid"], row["format"], Checksum(row["checksum"], row["algorithm"]), row["modified"], row["size"]
+            )
+            for row in rows
+        )
+        return ObjectList(found, len(found), start, total)
+
+    async def story(self, pid: str) -> list[Chapter]:
+        """What was decided of it, newest last."""
+        rows = await self._db.read("SELECT * FROM story WHERE pid = :pid ORDER BY at, first_at", pid=pid)
+        return [Chapter(*(row[name] for name in Chapter.__struct_fields__)) for row in rows]
+
+    async def history(self, pid: str) -> list[tuple[float, str, SystemMetadata]]:
+        """When, from which node, and what; newest last."""
+        rows = await self._db.read("SELECT * FROM sysmeta_history WHERE pid = :pid ORDER BY serial", pid=pid)
+        return [(row["at"], row["node"], msgspec.msgpack.decode(row["body"], type=SystemMetadata)) for row in rows]
+
+    # reservations
+
+    async def reserve(self, id: str, subject: str) -> None:
+        """Conflict when it is taken or somebody else's."""
+
+        async def work(tx: Tx) -> bool:
+            rows = await tx.rows("SELECT pid FROM sysmeta WHERE pid = :id OR series = :id LIMIT 1", id=id)
+            mine = await tx.rows(
+                "INSERT INTO reservation (id, subject, at) VALUES (:id, :subject, :now) "
+                "ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE reservation.subject = excluded.subject "
+                "RETURNING id",
+                id=id,
+                subject=subject,
+                now=self._clock.now(),
+            )
+            return not rows and bool(mine)
+
+        if not await self._db.write(work):
+            raise Conflict(f"{id[:80]!r} is taken already")
+
+    async def reserved_for(self, id: str) -> str | None:
+        rows = await self._db.read("SELECT subject FROM reservation WHERE id = :id", id=id)
+        return rows[0]["subject"] if rows else None
+
+    # what follows from changes
+
+    async def backlog(self, work: str, limit: int) -> list[tuple[str, float]]:
+        """Identifiers that wait for `index` or `replicate`, and since when; the oldest first."""
+        sql = "SELECT pid, at FROM backlog WHERE work = :work ORDER BY at LIMIT :limit"
+        return [(row["pid"], row["at"]) for row in await self._db.read(sql, work=work, limit=limit)]
+
+    async def worked(self, work: str, done: Sequence[tuple[str, float]]) -> None:
+        """These are done, as they were read; what changed again meanwhile stays."""
+
+        async def remove(tx: Tx) -> None:
+            await tx.many(
+                "DELETE FROM backlog WHERE work = :work AND pid = :pid AND at = :at",
+                [{"work": work, "pid": pid, "at": at} for pid, at in done],
+            )
+
+        await self._db.write(remove)
+
+    async def again(self, work: str, pids: Collection[str]) -> None:
+        """They wait (again), from now on."""
+
+        async def add(tx: Tx) -> None:
+            await tx.many(
+                "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) "
+                "ON CONFLICT (work, pid) DO UPDATE SET at = excluded.at",
+                [{"work": work, "pid": pid, "now": self._clock.now()} for pid in pids],
+            )
+            tx.ring(BACKLOG)
+
+        await self._db.write(add)
+
+    async def put(self, meta: SystemMetadata, data: bytes | None, node: str) -> str:
+        """As if this node had offered it; what was decided. For trying out, and for tests."""
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield data or b""
+
+        blob = (await self.blobs.put(chunks())).id if data is not None else None
+        one = Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0)
+        source: dict[str, Value] = {"source": f"put:{node}", "urn": node, "doc": "{}", "version": "v2", "epoch": 1}
+        source |= {"name": node, "url": node, "kind": "dataone", "batches": 0, "registered": 0, "full_at": 0.0}
+
+        async def work(tx: Tx) -> str:
+            await tx.rows(
+                "INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, "
+                "pass, seq) VALUES (:source, :pid, 0, '', 'queued', '', 0, 0, '', 0, 0, 0, 0) "
+                "ON CONFLICT (source, pid) DO NOTHING",
+                source=source["source"],
+                pid=one.pid,
+            )
+            found = await self.settling.settle(tx, source, [one], blob, self._clock.now())
+            return found[one.pid].verdict
+
+        return await self._db.write(work)

@@ -1,0 +1,135 @@
+"""The tables of DataONE and how their rows become nouns."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from skep.dataone.types import FormatType, Replica, SystemMetadata
+from skep.engines.db.base import Row, Value
+
+STEPS = [
+    """
+    CREATE TABLE member_node (
+        urn TEXT PRIMARY KEY, source TEXT UNIQUE, doc TEXT NOT NULL, limits TEXT NOT NULL,
+        registered BIGINT NOT NULL, paused BIGINT NOT NULL, place BIGINT NOT NULL, newest BIGINT NOT NULL,
+        pass BIGINT NOT NULL, full_place BIGINT, full_at DOUBLE PRECISION NOT NULL, listed_at DOUBLE PRECISION NOT NULL,
+        skew BIGINT NOT NULL, note TEXT NOT NULL, batches BIGINT NOT NULL
+    );
+    CREATE TABLE offer (
+        source TEXT NOT NULL, pid TEXT NOT NULL, modified BIGINT NOT NULL, checksum TEXT NOT NULL,
+        state TEXT NOT NULL, reason TEXT NOT NULL, due DOUBLE PRECISION NOT NULL, tries BIGINT NOT NULL,
+        ticket TEXT NOT NULL, until DOUBLE PRECISION NOT NULL, again BIGINT NOT NULL, pass BIGINT NOT NULL,
+        seq BIGINT NOT NULL, version TEXT, PRIMARY KEY (source, pid)
+    );
+    CREATE INDEX offer_due ON offer (source, due) WHERE state IN ('queued', 'missing');
+    CREATE INDEX offer_pid ON offer (pid);
+    CREATE TABLE sysmeta (
+        pid TEXT PRIMARY KEY, series TEXT, node TEXT NOT NULL, format TEXT NOT NULL, kind TEXT NOT NULL,
+        modified BIGINT NOT NULL, uploaded BIGINT NOT NULL, obsoletes TEXT, obsoleted_by TEXT,
+        archived BIGINT NOT NULL, deleted BIGINT NOT NULL, public BIGINT NOT NULL, size BIGINT NOT NULL,
+        algorithm TEXT NOT NULL, checksum TEXT NOT NULL, serial BIGINT NOT NULL, body BYTEA NOT NULL,
+        blob TEXT, start BIGINT, changed DOUBLE PRECISION NOT NULL
+    );
+    CREATE INDEX sysmeta_series ON sysmeta (series);
+    CREATE INDEX sysmeta_modified ON sysmeta (modified, pid);
+    CREATE INDEX sysmeta_obsoletes ON sysmeta (obsoletes);
+    CREATE INDEX sysmeta_obsoleted_by ON sysmeta (obsoleted_by);
+    CREATE TABLE reader (subject TEXT NOT NULL, pid TEXT NOT NULL, PRIMARY KEY (pid, subject));
+    CREATE TABLE sysmeta_history (
+        pid TEXT NOT NULL, serial BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, node TEXT NOT NULL,
+        body BYTEA NOT NULL, PRIMARY KEY (pid, serial)
+    );
+    CREATE TABLE story (
+        pid TEXT NOT NULL, node TEXT NOT NULL, verdict TEXT NOT NULL, reason TEXT NOT NULL,
+        first_at DOUBLE PRECISION NOT NULL, at DOUBLE PRECISION NOT NULL, times BIGINT NOT NULL,
+        PRIMARY KEY (pid, node, verdict, reason)
+    );
+    CREATE TABLE replica (
+        pid TEXT NOT NULL, node TEXT NOT NULL, status TEXT NOT NULL, verified BIGINT NOT NULL,
+        tries BIGINT NOT NULL, due DOUBLE PRECISION, PRIMARY KEY (pid, node)
+    );
+    CREATE INDEX replica_due ON replica (due) WHERE due IS NOT NULL;
+    CREATE INDEX replica_node ON replica (node, status);
+    CREATE TABLE reservation (id TEXT PRIMARY KEY, subject TEXT NOT NULL, at DOUBLE PRECISION NOT NULL);
+    CREATE TABLE backlog (work TEXT NOT NULL, pid TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, PRIMARY KEY (work, pid));
+    CREATE INDEX backlog_at ON backlog (work, at);
+    CREATE TABLE errand (
+        id TEXT PRIMARY KEY, urn TEXT NOT NULL, kind TEXT NOT NULL, pid TEXT NOT NULL, body BYTEA NOT NULL,
+        due DOUBLE PRECISION NOT NULL, tries BIGINT NOT NULL, done BIGINT NOT NULL
+    );
+    CREATE INDEX errand_due ON errand (urn, due) WHERE done = 0;
+    CREATE TABLE dataone_lock (id BIGINT PRIMARY KEY);
+    INSERT INTO dataone_lock (id) VALUES (0)
+    """
+]
+
+PUT_META = """
+    INSERT INTO sysmeta (pid, series, node, format, kind, modified, uploaded, obsoletes, obsoleted_by, archived,
+        deleted, public, size, algorithm, checksum, serial, body, blob, start, changed)
+    VALUES (:pid, :series, :node, :format, :kind, :modified, :uploaded, :obsoletes, :obsoleted_by, :archived, 0,
+        :public, :size, :algorithm, :checksum, :serial, :body, :blob, :start, :now)
+    ON CONFLICT (pid) DO UPDATE SET series = excluded.series, node = excluded.node, format = excluded.format,
+        kind = excluded.kind, modified = excluded.modified, obsoletes = excluded.obsoletes,
+        obsoleted_by = excluded.obsoleted_by, archived = excluded.archived, deleted = 0, public = excluded.public,
+        serial = excluded.serial, body = excluded.body, blob = COALESCE(excluded.blob, sysmeta.blob),
+        start = COALESCE(excluded.start, sysmeta.start), changed = excluded.changed
+"""
+#: rung when there is more to index or to replicate
+BACKLOG = "dataone.backlog"
+decode_meta = msgspec.msgpack.Decoder(SystemMetadata).decode
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An object as we know it: its system metadata with our own replica list and counter, and where its bytes are."""
+
+    meta: SystemMetadata
+    kind: FormatType
+    deleted: bool
+    #: None: we have no bytes of it
+    blob: str | None
+    start: int
+    #: when we last changed it
+    changed: float
+
+
+def stored(row: Row, replicas: Sequence[Row] = ()) -> Stored:
+    holders = tuple(Replica(one["node"], one["status"], one["verified"]) for one in replicas)
+    meta = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"], replica=holders)
+    return Stored(meta, row["kind"], bool(row["deleted"]), row["blob"], row["start"] or 0, row["changed"])
+
+
+def meta_row(meta: SystemMetadata, kind: FormatType, now: float) -> dict[str, Value]:
+    """Without the place of its bytes."""
+    return {
+        "pid": meta.identifier,
+        "series": meta.series_id,
+        "node": meta.authoritative_member_node or "",
+        "format": meta.format_id,
+        "kind": kind,
+        "modified": meta.date_sys_metadata_modified or 0,
+        "uploaded": meta.date_uploaded or 0,
+        "obsoletes": meta.obsoletes,
+        "obsoleted_by": meta.obsoleted_by,
+        "archived": int(bool(meta.archived)),
+        "public": int(meta.may("read", frozenset({"public"}))),
+        "size": meta.size,
+        "algorithm": meta.checksum.algorithm,
+        "checksum": meta.checksum.value,
+        "serial": meta.serial_version or 1,
+        "body": msgspec.msgpack.encode(meta),
+        "now": now,
+    }
+
+
+def readers(meta: SystemMetadata) -> set[str]:
+    """Who may read it, where not everybody may."""
+    rules = meta.access_policy.allow if meta.access_policy else ()
+    return {meta.rights_holder, *(subject for rule in rules for subject in rule.subject)}
+
+
+def among(values: Collection[str]) -> tuple[str, dict[str, Value]]:
+    """For `IN (…)`: places, and what goes there. A power of two of them, so that statements are few."""
+    given = list(dict.fromkeys(values)) or [""]
+    given += given[-1:] * ((1 << (len(given) - 1).bit_length()) - len(given))
+    names: dict[str, Value] = {f"v{n}": value for n, value in enumerate(given)}
+    return ", ".join(f":{name}" for name in names), names

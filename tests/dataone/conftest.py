@@ -1,0 +1,38 @@
+"""The room of DataONE over each database."""
+
+from pathlib import Path
+
+import pytest
+
+from skep.dataone.formats import Formats
+from skep.dataone.store import Store
+from skep.engines.blobs.folder import FolderBlobs
+from skep.engines.db.base import Database
+from skep.engines.log.rows import open_rows
+from skep.fleet.service import Fleet
+from skep.sources.service import Sources
+from skep.topics.service import Topics
+from tests.rooms.house import MovedClock
+
+CN = "urn:node:cnTest"
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+async def topics(database: Database, clock: MovedClock) -> Topics:
+    found = Topics(database, await open_rows("db:", db=database), clock, 1_000_000)
+    await found.start()
+    return found
+
+
+@pytest.fixture
+async def store(database: Database, clock: MovedClock, topics: Topics, tmp_path: Path) -> Store:
+    sources = Sources(database, clock, Fleet(database, clock, token="t", beat_every=5.0), {})
+    found = Store(database, clock, FolderBlobs(tmp_path / "blobs"), topics, Formats(), CN)
+    for room in (sources, found):
+        await room.start()
+    return found

@@ -1,0 +1,52 @@
+"""Heads of series by the rule, and chains whatever is missing or wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep.dataone.series import Version, chain, head
+
+V = Version
+
+CASES: dict[str, tuple[list[V], set[str], str | None]] = {
+    "none": ([], set(), None),
+    "one": ([V("a")], set(), "a"),
+    "a whole chain": ([V("a", None, "b", 1), V("b", "a", "c", 2), V("c", "b", None, 3)], set(), "c"),
+    "an end without a link back": ([V("a", None, None, 1), V("b", "a", None, 2)], set(), "b"),
+    "wrong upload dates": ([V("a", None, None, 9), V("b", "a", None, 2)], set(), "b"),
+    "two ends, no links": ([V("a", None, None, 1), V("b", None, None, 2)], set(), "b"),
+    "obsoleted by another series": ([V("a", None, "b", 1), V("b", "a", "x", 2)], {"x"}, "b"),
+    "obsoleted by an unknown object": ([V("a", None, "b", 1), V("b", "a", "x", 2)], set(), "b"),
+    "a gap in the middle": ([V("a", None, "x", 1), V("c", "x", None, 2)], set(), "c"),
+    "a gap, and wrong dates": ([V("a", None, "x", 9), V("c", "x", None, 2)], set(), "c"),
+    "a branch": ([V("a", None, "b", 1), V("b", "a", None, 2), V("c", "a", None, 3)], set(), "c"),
+    "left and come back": ([V("a", None, "x", 1), V("b", "x", None, 3)], {"x"}, "b"),
+    "a circle": ([V("a", "b", "b", 1), V("b", "a", "a", 2)], set(), "b"),
+    "itself": ([V("a", "a", "a", 1)], set(), "a"),
+    "a circle of links back": ([V("a", "b", None, 1), V("b", "a", None, 2)], set(), "a"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_head(name: str) -> None:
+    members, elsewhere, expected = CASES[name]
+    assert head(members, elsewhere) == expected
+    assert head(members[::-1], elsewhere) == expected
+
+
+_PIDS = st.sampled_from("abcde")
+
+
+@given(
+    st.lists(st.builds(V, _PIDS, st.none() | _PIDS, st.none() | _PIDS, st.integers(0, 3)), unique_by=lambda v: v.pid)
+)
+def test_no_links_are_too_strange(members: list[V]) -> None:
+    assert (head(members) in {one.pid for one in members}) or not members
+    for one in members:
+        found = chain(one.pid, members)
+        assert one.pid in found and len(found) == len(set(found))
+
+
+def test_chains_from_either_side() -> None:
+    links = [V("a", None, "b"), V("c", "b"), V("d", "c")]
+    assert chain("c", links) == ["a", "b", "c", "d"]
