@@ -45,6 +45,7 @@ lock:
 		requirements/run.in
 	$(LOCK) --extra nats --extra opensearch --extra postgres --extra s3 -c requirements/run.txt -o requirements/test.txt \
 		pyproject.toml requirements/run.in requirements/test.in
+	$(LOCK) -o requirements/gmn.txt requirements/gmn.in
 
 .venv/.run .venv/.test: pyproject.toml requirements/run.txt requirements/test.txt scripts/bootstrap
 	./scripts/bootstrap $(patsubst .venv/.%,%,$@)
