@@ -160,6 +160,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task_lease: Annotated[Seconds, _positive("a worker silent for so long loses its tasks to others")] = 30.0
     keep_contexts: Annotated[Seconds, _positive("contexts that have ended are removed after so long")] = 604_800.0
+    result_kinds: Annotated[Names, _about("kinds of results besides measure and failure")] = ()
     labels: Annotated[Names, _about("names that tasks choose this worker by")] = ()
     capacity: Annotated[float, _positive("how many sources this worker takes in comparison with others")] = 1.0
     mirror: Annotated[bool, _about("this worker mirrors sources")] = True

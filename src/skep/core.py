@@ -5,6 +5,7 @@ import msgspec
 from skep.access.service import Access
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
+from skep.results.service import Results
 from skep.search.reports import SourceReports
 from skep.search.saved import Saved
 from skep.search.service import Search
@@ -42,6 +43,7 @@ class Core(msgspec.Struct, frozen=True):
     spaces: Spaces
     contexts: Contexts
     tasks: Tasks
+    results: Results
     workers: Workers
     fleet: Fleet
     rules: Rules

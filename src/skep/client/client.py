@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from skep.client.credentials import Credentials
 from skep.client.lists import Lists
+from skep.client.results import Results
 from skep.client.rules import Rules
 from skep.client.searches import SavedSearches
 from skep.client.spaces import Space, Spaces
@@ -62,6 +63,7 @@ class Client:
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)
+        self.results = Results(self.transport)
         self.workers = Workers(self.transport)
 
     def space(self, name: str) -> Space:

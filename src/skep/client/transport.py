@@ -3,7 +3,7 @@
 import contextlib
 import http.client
 import socket
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlencode
 
@@ -15,7 +15,7 @@ from skep.model.answers import ErrorAnswer, Page
 
 API = "/api/v1"
 T = TypeVar("T")
-Query = Mapping[str, str | int | float | None]
+Query = Mapping[str, str | int | float | Sequence[str] | None]
 #: what ends a connection that the server closed while it lay in the pool
 _STALE = (http.client.BadStatusLine, ConnectionResetError, BrokenPipeError)
 
@@ -99,7 +99,7 @@ class Transport:
                 self._busy.discard(connection)
 
     def target(self, path: str, query: Query | None) -> str:
-        asked = urlencode([(key, value) for key, value in (query or {}).items() if value is not None])
+        asked = urlencode([(key, value) for key, value in (query or {}).items() if value is not None], doseq=True)
         return self.url.path.rstrip("/") + path + ("?" + asked if asked else "")
 
     def headers(self) -> dict[str, str]:
@@ -182,7 +182,9 @@ class Transport:
         self._empty_pool()
 
 
-def pages(transport: Transport, path: str, kind: type[Page[Any]], limit: int, **wanted: str | None) -> Iterator[Any]:
+def pages(
+    transport: Transport, path: str, kind: type[Page[Any]], limit: int, **wanted: str | Sequence[str] | None
+) -> Iterator[Any]:
     """`wanted` chooses among them: a state, a cause."""
     page = ""
     while True:

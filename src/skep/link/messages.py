@@ -14,6 +14,7 @@ from skep.model.credential import Key
 from skep.model.log import Lines
 from skep.model.member import Offer
 from skep.model.report import Annotated, ReportRequest
+from skep.model.result import Record
 from skep.model.search import IndexAnswer, IndexRequest
 from skep.model.source import Failure, Held, Move, Progress
 from skep.model.space import SpaceAnswer, SpaceRequest
@@ -26,7 +27,7 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | ReportRequest | TaskRequest | CopyRequest | Lines
+AskBody = SpaceRequest | IndexRequest | ReportRequest | TaskRequest | CopyRequest | Record | Lines
 AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer
 
 

@@ -39,6 +39,10 @@ def match_id(search: str, source: str, commit: str, fetched_at: float, path: str
     return "mat_" + _digest(search, source, commit, repr(fetched_at), path)
 
 
+def result_id(task: str, attempt: int, number: int) -> str:
+    return "res_" + _digest(task, str(attempt), str(number))
+
+
 def _digest(*parts: str) -> str:
     text = "\0".join(parts).encode("utf-8", "surrogateescape")
     return base64.b32encode(hashlib.blake2b(text, digest_size=20).digest()).decode().lower()

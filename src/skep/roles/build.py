@@ -27,6 +27,7 @@ from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
+from skep.results.service import Results
 from skep.roles.desk import Desk
 from skep.roles.gathering import Gathering
 from skep.roles.moving import Moving
@@ -114,8 +115,7 @@ async def open_rooms(
         fleet = _fleet(settings, db, clock, worker_token)
         topics = Topics(db, log, clock, settings.message_limit)
         addresses, interest = GitAddresses(settings), Interest()
-        by_label = {label.name: label for label in settings.label}
-        sources = Sources(db, clock, fleet, {"git": addresses}, by_label)
+        sources = Sources(db, clock, fleet, {"git": addresses}, {label.name: label for label in settings.label})
         credentials = Credentials(db, clock, data, sources, file_credentials)
         search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
         saved = Saved(db, clock, topics)
@@ -125,6 +125,7 @@ async def open_rooms(
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
+        results = Results(db, clock, settings.result_kinds)
         journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
         for room in (
             access,
@@ -138,6 +139,7 @@ async def open_rooms(
             saved,
             spaces,
             contexts,
+            results,
             journal,
             lists,
         ):
@@ -173,6 +175,7 @@ async def open_rooms(
             spaces,
             contexts,
             tasks,
+            results,
             Workers(db, fleet),
             fleet,
             rules,
@@ -211,6 +214,7 @@ async def open_rooms(
             tasks,
             reports,
             Calls(db, spaces, contexts),
+            results,
             journal,
             moves,
             gathering,

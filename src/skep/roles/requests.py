@@ -11,10 +11,12 @@ from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
 from skep.model.report import Annotate, Annotated, PutReport, ReportRequest
+from skep.model.result import Record
 from skep.model.search import Adopt, Adopted, IndexRequest, Verified, Verify, Where
 from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
+from skep.results.service import Results
 from skep.roles.gathering import Gathering
 from skep.search.adoption import Adoption
 from skep.search.reports import SourceReports
@@ -43,6 +45,7 @@ class Requests:
         tasks: Tasks,
         reports: Reports,
         calls: Calls,
+        results: Results,
         journal: Journal,
         moves: Moves,
         gathering: Gathering,
@@ -58,6 +61,7 @@ class Requests:
         self._tasks = tasks
         self._reports = reports
         self._calls = calls
+        self._results = results
         self._journal = journal
         self._moves = moves
         self._gathering = gathering
@@ -74,6 +78,9 @@ class Requests:
                 return Nothing()
             case Where() | Verify() | Adopt() | Annotate() | PutReport():
                 return await self._index(member, body)
+            case Record(task, attempt, first, results, machine):
+                await self._results.record(SYSTEM, task, attempt, results, first=first, member=member, machine=machine)
+                return Reply()
             case CopyWanted() | Copied():
                 return await self._copy(member, body)
             case _:

@@ -1,0 +1,89 @@
+"""`skep result …`."""
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from skep.client import Client
+from skep.doors.cli import exits
+from skep.doors.cli.admin import print_json
+from skep.doors.cli.terminal import ago, clean, table, width
+from skep.model.result import MEASURES, Result, Series
+from skep.results.readers import LARGEST, read
+
+
+def listing(args: Namespace) -> int:
+    with Client() as client:
+        found = list(islice(client.results.list(args.where, order=args.order), args.limit))
+    now = time.time()
+    rows = [
+        (one.benchmark, one.group, one.metric, _measured(one), one.commit[:12], one.machine, ago(one.at, now))
+        for one in found
+    ]
+    return _told(args, found, ("BENCHMARK", "GROUP", "METRIC", "VALUE", "COMMIT", "MACHINE", "RECORDED"), rows)
+
+
+def show(args: Namespace) -> int:
+    with Client() as client:
+        found = client.results.show(args.id)
+    if args.json:
+        print_json(found)
+        return exits.OK
+    for key, value in msgspec.to_builtins(found).items():
+        if value not in ("", [], {}):
+            print(f"{key:<12}{clean(str(value))}")
+    return exits.OK
+
+
+def record(args: Namespace) -> int:
+    # one byte more than may be there: then it is refused by its size
+    with sys.stdin.buffer if args.file == "-" else Path(args.file).open("rb") as file:
+        drafts = read(args.file, file.read(LARGEST + 1))
+    with Client() as client:
+        done = client.results.record(args.task, drafts)
+    print_json({"recorded": done}) if args.json else print(f"{done} recorded")
+    return exits.OK
+
+
+def series(args: Namespace) -> int:
+    with Client() as client:
+        found = client.results.series(args.where)
+    rows = [["" if part is None else part for part in msgspec.structs.astuple(one)] for one in found]
+    return _told(args, found, [name.upper() for name in Series.__struct_fields__], rows)
+
+
+def aggregate(args: Namespace) -> int:
+    by = args.by.split(",") if args.by else []
+    with Client() as client:
+        found = client.results.aggregate(args.where, by)
+    rows = [
+        [*map(str, one.by.values()), one.metric, one.unit, *(f"{getattr(one, name):g}" for name in MEASURES)]
+        for one in found
+    ]
+    return _told(args, found, [name.upper() for name in (*by, "metric", "unit", *MEASURES)], rows)
+
+
+def export(args: Namespace) -> int:
+    fields = args.fields.split(",") if args.fields else []
+    with Client() as client:
+        for line in client.results.export(args.where, fields=fields, order=args.order, format=args.format):
+            print(line)
+    return exits.OK
+
+
+def _told(args: Namespace, found: Sequence[object], head: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    if not args.json:
+        print(table(head, rows, width(sys.stdout)))
+        return exits.OK
+    for one in found:
+        print_json(one)
+    return exits.OK
+
+
+def _measured(one: Result) -> str:
+    return one.kind if one.kind == "failure" else f"{one.value:g} {one.unit}".strip()
