@@ -28,7 +28,8 @@ _DONE = """
         version = :version WHERE source = :source AND pid = :pid
 """
 _STORY = """
-    INSERT INTO story (pid, node, verdict, reason, first_at, at, times) VALUES (:pid, :node, :verdict, :reason, :now, :now, 1)
+    INSERT INTO story (pid, node, verdict, reason, first_at, at, times)
+    VALUES (:pid, :node, :verdict, :reason, :now, :now, 1)
     ON CONFLICT (pid, node, verdict, reason) DO UPDATE SET at = excluded.at, times = story.times + 1
 """
 _REPLICA = """

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from skep.testing.nats import free_port
 from skep.testing.postgres import running_postgres
+from skep.testing.server import free_port
 
 NODE_ID = "urn:node:SkepTestMN"
 START_SECONDS = 120.0
@@ -56,7 +56,8 @@ def shown(answer):
     if hasattr(answer, "toxml"):
         return {"xml": answer.toxml("utf-8").decode()}
     if hasattr(answer, "content"):
-        return {"status": answer.status_code, "bytes": base64.b64encode(answer.content).decode(), "headers": dict(answer.headers)}
+        body = base64.b64encode(answer.content).decode()
+        return {"status": answer.status_code, "bytes": body, "headers": dict(answer.headers)}
     if isinstance(answer, bytes):
         return {"bytes": base64.b64encode(answer).decode()}
     return {"value": answer if isinstance(answer, (str, int, bool, dict, list, type(None))) else dict(answer)}
@@ -150,8 +151,10 @@ def running_gmn(folder: Path) -> Iterator[str]:
         _run([str(installed()), "-m", "django", "migrate", "-v0"], folder, variables)
         with (folder / "gmn.log").open("wb") as log:
             server = subprocess.Popen(
-                [str(_PYTHON), "-m", "gunicorn", "--no-control-socket", "-w", "2", "-b", f"127.0.0.1:{port}"]
-                + ["gmn_wsgi:application"],
+                [
+                    *(str(_PYTHON), "-m", "gunicorn", "--no-control-socket", "-w", "2", "-b", f"127.0.0.1:{port}"),
+                    "gmn_wsgi:application",
+                ],
                 cwd=folder,
                 env=variables,
                 stdin=subprocess.DEVNULL,
@@ -173,8 +176,11 @@ def _prepare(folder: Path, url: str, database: str) -> dict[str, str]:
     (folder / "gmn_wsgi.py").write_text(_WSGI)
     # without a certificate of its own it trusts nobody, whatever the settings say
     _run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "9"]
-        + ["-subj", f"/DC=org/DC=dataone/CN={NODE_ID}", "-keyout", str(folder / "key"), "-out", str(folder / "cert")],
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "9", "-subj", f"/DC=org/DC=dataone/CN={NODE_ID}"),
+            *("-keyout", str(folder / "key"), "-out", str(folder / "cert")),
+        ],
         folder,
         dict(os.environ),
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.model.result import MEASURES, Result, Series
 from skep.results.readers import LARGEST, read
