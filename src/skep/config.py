@@ -58,8 +58,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _about("file with the token to join with; a coordinator lets in whoever has the same"),
     ] = ""
     link_listen: Annotated[
-        str, _about("HOST:PORT where a coordinator takes workers and managers of other machines; empty: none")
+        str,
+        _about(
+            "HOST:PORT where a coordinator takes workers and managers of other machines, and an aggregator takes "
+            "what workers bring; empty: none"
+        ),
     ] = ""
+    link_public: Annotated[str, _about("how workers reach that, when not by `link_listen`: HOST:PORT")] = ""
+    gather_labels: Annotated[
+        Names, _about("an aggregator gathers only sources that have one of these labels; none: all")
+    ] = ()
     tls_cert: Annotated[str, _about("certificate of the link, PEM; else DATA/tls/link.crt of `skep ca init`")] = ""
     tls_key: Annotated[str, _about("its key, PEM; else DATA/tls/link.key")] = ""
     tls_ca: Annotated[str, _about("CA that signed it, PEM; else DATA/tls/ca.crt, or what the member joined with")] = ""

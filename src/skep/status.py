@@ -5,27 +5,40 @@ from skep.clock import Clock
 from skep.engines.db.base import Database
 from skep.engines.index.base import Searcher
 from skep.errors import SkepError
+from skep.fleet.servers import Servers
 from skep.fleet.service import Fleet
 from skep.model.answers import Status
 from skep.model.caller import SYSTEM, Caller
 from skep.spaces.statuses import Statuses
 
+_LATE_SECONDS = 60.0
 #: facts of a worker that are numbers and change
 _SAMPLED = ("cpu_percent", "memory_used", "disk_free", "network_in", "network_out", "load", "processes")
 
 
 class StatusView:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher, statuses: Statuses) -> None:
+    def __init__(
+        self, db: Database, clock: Clock, fleet: Fleet, searcher: Searcher, statuses: Statuses, servers: Servers
+    ) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._searcher = searcher
         self._statuses = statuses
+        self._servers = servers
         self._started = clock.now()
 
     async def show(self, caller: Caller) -> Status:
         caller.need("read")
-        rows = await self._db.read("SELECT state, count(*) AS n FROM source WHERE state <> 'removed' GROUP BY state")
+        rows = await self._db.read(
+            "SELECT state, count(*) AS n, count(CASE WHEN next_poll < :due THEN 1 END) AS late, "
+            "min(last_looked) AS oldest FROM source WHERE state <> 'removed' GROUP BY state",
+            due=self._clock.now() - _LATE_SECONDS,
+        )
+        moving = await self._db.read(
+            "SELECT count(*) AS n FROM task WHERE state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING') AND kind = 'replicate'"
+        )
+        fresh = [row for row in rows if row["state"] == "current"]
         size = self._searcher.size()
         return Status(
             __version__,
@@ -37,6 +50,10 @@ class StatusView:
             size.bytes,
             await self._fleet.orders_pending(),
             await self._statuses.all(),
+            await self._servers.list(),
+            int(moving[0]["n"]),
+            sum(int(row["late"]) for row in fresh),
+            min((row["oldest"] for row in fresh), default=None),
         )
 
     async def ready(self) -> str:
@@ -66,6 +83,8 @@ class StatusView:
             "index_shards": ("Shards that answer searches.", status.shards),
             "index_documents": ("Documents in them, dead ones included.", status.documents),
             "index_bytes": ("Bytes of content in them.", status.indexed_bytes),
+            "sources_late": ("Current sources that should have been looked at a minute ago.", status.late),
+            "sources_moving": ("Sources that are being copied to another holder.", status.moving),
             "orders_pending": ("Orders no worker has confirmed yet.", status.orders_pending),
         }
         for name, (about, value) in gauges.items():

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlencode
 
 from skep.testing.server import free_port
 from tests.house.running import SKEP, RunningSkep, environment
@@ -99,6 +100,18 @@ class Member:
         if self.process.stderr is not None:
             self.process.stderr.close()
         return code
+
+
+def api(server: RunningSkep, path: str, **query: str) -> Any:
+    """What the API answers; a process for each question would cost more than what is tested."""
+    status, answer = server.get(f"/api/v1/{path}?{urlencode(query)}", Authorization=f"Bearer {server.token}")
+    assert status == 200, answer
+    return answer
+
+
+def finds(server: RunningSkep, text: str) -> int:
+    """In how many sources."""
+    return len({hit["source"] for hit in api(server, "search", q=text)["hits"]})
 
 
 def skep(*args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":

@@ -1,32 +1,93 @@
-"""An aggregator by itself on the database it shares with a coordinator; and its coordinator's own duties stay there."""
+"""Aggregators by themselves, on the database that they share with a coordinator: what they serve they have gathered."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from skep.testing.forge import Forge
+from skep.testing.nats import free_port
 from skep.testing.postgres import fresh_database
-from tests.cluster.fleet import Coordinator, until
-from tests.house.running import RunningSkep
+from tests.cluster.fleet import Coordinator, Member, api, finds, skep, until
+from tests.house.running import RunningSkep, environment
+
+QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 
 
-async def test_an_aggregator_serves_what_a_coordinator_keeps(tmp_path: Path, postgres_url: str) -> None:
+class Aggregator(RunningSkep):
+    """`way`: workers dial it themselves, or a coordinator relays; or they are told an address where nobody is."""
+
+    def __init__(self, data: Path, coordinator: Coordinator, way: str = "dial", **settings: Any) -> None:
+        self.link = f"127.0.0.1:{free_port()}"
+        folder = data / "tls"
+        if way == "dial":
+            skep("ca", "issue", "127.0.0.1", "--out", str(folder), "--data", str(coordinator.data))
+        ways = {
+            "dial": {"link_listen": self.link, "tls_cert": f"{folder}/link.crt", "tls_key": f"{folder}/link.key"},
+            "relay": {},
+        }
+        ca = str(coordinator.data / "tls" / "ca.crt")
+        super().__init__(data, role="aggregator", tls_ca=ca, **ways[way], **settings)
+
+    def clones(self, source: str, into: Path) -> bool:
+        clone = ["git", "clone", "-q", f"{self.url}/git/{source}.git", str(into)]
+        done = subprocess.run(clone, env=environment({}) | QUIET, capture_output=True, check=False)
+        return done.returncode == 0
+
+    def server(self) -> dict[str, Any]:
+        (own,) = (one for one in api(self, "status")["servers"] if one["name"] == self.data.name)
+        return dict(own)
+
+
+async def test_aggregators_gather_by_themselves(tmp_path: Path, postgres_url: str) -> None:
     """Async only because the database's fixture is: every process here is a real one."""
     async with fresh_database(postgres_url) as url:
         with Forge(tmp_path / "forge") as forge:
-            forge.create("shared/one", {"a.txt": b"hello\n"})
-            settings: dict[str, Any] = {"database": url, "task_commands": ["*"]}
-            # a worker and a manager of its own, as on one machine
-            roles = ["coordinator", "manager", "worker"]
-            with (
-                Coordinator(tmp_path / "coordinator", tls=False, roles=roles, **settings) as coordinator,
-                RunningSkep(tmp_path / "aggregator", role="aggregator", **settings) as aggregator,
-            ):
-                coordinator.cli("source", "add", forge.url("shared/one"), "--wait")
-                assert [one["state"] for one in aggregator.rows("source", "list")] == ["current"]
+            _gather(tmp_path, url, forge)
+
+
+def _gather(tmp_path: Path, url: str, forge: Forge) -> None:
+    repos = [forge.create(f"shared/{n}", {"a.py": b"def hello():\n    return %d\n" % n}) for n in range(3)]
+    common: dict[str, Any] = {"database": url, "beat_every": 0.5}
+    with Coordinator(tmp_path / "coordinator", roles=["coordinator", "manager"], **common) as coordinator:
+        worker = Member(tmp_path / "worker", coordinator.make_line(), poll_min=0.3, poll_max=1.0, task_commands=["*"])
+        first = Aggregator(tmp_path / "first", coordinator, name="first", **common)
+        with worker, first:
+            for n in range(3):
+                coordinator.cli("source", "add", forge.url(f"shared/{n}"), "--label", f"l{n}")
+            ids = {int(one["url"][-1]): one["id"] for one in api(coordinator, "sources")["items"]}
+            # content and definitions are asked of the worker, and so are mirrors
+            until(lambda: finds(first, "hello") == 3 and finds(first, "sym:hello") == 3, first)
+            until(lambda: first.clones(ids[1], tmp_path / "clone"), first)
+            # another that comes later fills itself with what it is there for, through the coordinator
+            partly = {"name": "second", "gather_labels": ["l1"], **common}
+            second = Aggregator(tmp_path / "second", coordinator, "relay", **partly)
+            with second:
+                until(lambda: finds(second, "hello") == 1, second)
+                until(lambda: second.clones(ids[1], tmp_path / "other"), second)
+                assert not second.clones(ids[0], tmp_path / "no")
+                repos[1].commit({"a.py": b"def goodbye():\n    pass\n"})
+                for one in (first, second):
+                    until(lambda one=one: finds(one, "goodbye") == 1, one)  # type: ignore[misc]
+                until(lambda: first.server()["due"] == 0 and first.server()["sources"] == 3, first)
+                shown = first.server()
+                assert (shown["state"], shown["roles"], shown["link"]) == ("alive", ["aggregator"], first.link)
+                until(lambda: second.server()["sources"] == 1, second)
+                assert second.server()["labels"] == ["l1"]
                 # nobody but the coordinator places tasks
-                assert "hi" in aggregator.cli("task", "run", "--follow", "--", "echo", "hi").stdout
-                until(lambda: any(one["process"].startswith("wrk_") for one in aggregator.rows("log")), aggregator)
-                # its index is its own: what the coordinator's process adopted is not touched by it
-                assert coordinator.rows("search", "hello")
-                assert aggregator.stop() == 0
-                assert coordinator.rows("search", "hello")
+                assert "hi" in first.cli("task", "run", "--follow", "--", "echo", "hi").stdout
+                # killed, it is itself again and brings what it missed
+                first.kill()
+                repos[2].commit({"b.py": b"def meanwhile():\n    pass\n"})
+                until(lambda: finds(coordinator, "meanwhile") == 1, coordinator)
+                first.start()
+                until(lambda: finds(first, "meanwhile") == 1, first)
+                assert first.stop() == 0
+    clones = [request.path for request in forge.requests if request.clone]
+    assert len(clones) == len(set(clones)) == 3  # aggregators never asked an upstream
+
+
+def test_it_needs_postgresql(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="needs PostgreSQL"):
+        RunningSkep(tmp_path / "alone", role="aggregator")

@@ -137,6 +137,14 @@ class MemoryDesk:
         async with self.bells.listen("keys") as bell:
             yield bell
 
+    async def openings(self, member: str) -> list[Open]:
+        return []
+
+    @asynccontextmanager
+    async def openings_bell(self, member: str) -> AsyncIterator[Bell]:
+        async with self.bells.listen("openings") as bell:
+            yield bell
+
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]
 

@@ -18,7 +18,7 @@ from skep.link.carry import METHOD, CarryStream, Shown, dial
 from skep.link.dial import Dial
 from skep.link.listening import listen
 from skep.link.meeting import Meeting
-from skep.link.messages import GitOf
+from skep.link.messages import GitOf, Open
 from skep.link.server import LinkServer
 from skep.streams import BLOCK, Stream
 from tests.link.conftest import Attach
@@ -325,14 +325,18 @@ async def test_an_address_that_is_no_meeting_point(tmp_path: Path) -> None:
 
 async def test_a_member_is_asked_over_its_link(desk: MemoryDesk, server: LinkServer, attach: Attach) -> None:
     outpost = MemoryOutpost(member=GIVER)
+
+    def asked() -> AbstractAsyncContextManager[Stream]:
+        return server.meeting.opened(GIVER, lambda half: server.push(GIVER, Open("", half, GitOf("src_1"))))
+
     with pytest.raises(Unavailable, match="not attached"):
-        async with server.opened(GIVER, GitOf("src_1")):
+        async with asked():
             pass
     attach(outpost)
     await desk.until(lambda: bool(desk.beats))
 
     async def take() -> None:
-        async with server.opened(GIVER, GitOf("src_1")):
+        async with asked():
             raise BadInput("nobody gives anything here")
 
     async with giving(take()) as taking:

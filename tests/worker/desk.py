@@ -17,6 +17,7 @@ from skep.link.messages import (
     FetchNow,
     Hello,
     Hold,
+    Open,
     Order,
     Outcome,
     Refused,
@@ -175,6 +176,14 @@ class RecordingDesk:
     @asynccontextmanager
     async def keys_bell(self) -> AsyncIterator[Bell]:
         async with self.bells.listen("keys") as bell:
+            yield bell
+
+    async def openings(self, member: str) -> list[Open]:
+        return []
+
+    @asynccontextmanager
+    async def openings_bell(self, member: str) -> AsyncIterator[Bell]:
+        async with self.bells.listen("openings") as bell:
             yield bell
 
     def interest(self, after: int) -> tuple[int, list[str]]:

@@ -41,11 +41,10 @@ class Way:
 
     def opened(self, what: What) -> AbstractAsyncContextManager[Stream]:
         match self.name:
-            case "coordinator":
-                return self.link.opened(self.member, what)
-            case "aggregator":
-                ask = lambda half: self.link.push(self.member, Open(self.address, half, what))  # noqa: E731
-                return self.meeting.opened(self.member, ask)
+            case "coordinator" | "aggregator":
+                meeting = self.link.meeting if self.name == "coordinator" else self.meeting
+                address = "" if self.name == "coordinator" else self.address
+                return meeting.opened(self.member, lambda half: self.link.push(self.member, Open(address, half, what)))
             case _:
                 return self._relayed(what)
 

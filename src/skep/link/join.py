@@ -88,9 +88,14 @@ def join_line(settings: Settings, token: str) -> str:
     """What somebody else joins here with; empty where nobody can."""
     if not settings.link_listen:
         return ""
+    return Join(settings.coordinators or (settings.link_listen,), token, ca_of(settings)).line()
+
+
+def ca_of(settings: Settings) -> str:
+    """PEM of the CA that the links of this fleet are known by; empty: a well-known one, or none."""
     own = Path(settings.data) / "tls" / CA_CERT
     ca = settings.tls_ca or ("" if settings.tls_cert or not own.exists() else str(own))
-    return Join(settings.coordinators or (settings.link_listen,), token, _read(ca, "tls_ca") if ca else "").line()
+    return _read(ca, "tls_ca") if ca else ""
 
 
 def _read(path: str, what: str) -> str:

@@ -1,20 +1,23 @@
 """Where the two ends of a tunnel find each other: each comes with its half of a ticket.
 
 A ticket is for one giver and one taker, who get their halves over their own links; it is good for a minute and for one
-use. The giver always dials. The taker is this process, or dials too and is relayed.
+use. The giver always dials. The taker is this process, or dials too and is relayed. Another process may have issued the
+ticket: what both halves say is signed, and that is enough.
 """
 
 import asyncio
-import hmac
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import grpc
 
 from skep.errors import BadInput, Busy, NotAllowed, SkepError, Unavailable
+from skep.link import tickets
 from skep.link.carry import CarryStream, Met, Shown
+from skep.link.tickets import Pass, Side, Ticket
 from skep.streams import pump
 
 #: tunnels, and tickets for such, at a time
@@ -23,18 +26,15 @@ SECONDS = 60.0
 _SHOW_SECONDS = 10.0
 
 
-class Ticket(NamedTuple):
-    #: for the member that gives
-    give: str
-    #: for whoever takes
-    take: str
+class NotMet(Unavailable):
+    """The giver did not come."""
 
 
 class _Tunnel:
-    def __init__(self, giver: str, taker: str) -> None:
-        self.members = {"give": giver, "take": taker}
+    def __init__(self, giver: str) -> None:
+        self.giver = giver
         #: the halves that were not shown yet
-        self.halves = {side: secrets.token_urlsafe(24) for side in self.members}
+        self.halves: set[Side] = {"give", "take"}
         self.given: asyncio.Future[CarryStream] = asyncio.get_running_loop().create_future()
         self.broken = False
         self.breaking = Unavailable(f"{giver} broke off the tunnel")
@@ -55,19 +55,39 @@ class _Tunnel:
 
 
 class Meeting:
-    def __init__(self, most: int = MOST, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        most: int = MOST,
+        seconds: float = SECONDS,
+        *,
+        name: str = "",
+        key: bytes = b"",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`name` and `key`: by which others, who share the key, issue tickets for this place."""
+        self.name = name
+        self._key = key or secrets.token_bytes(32)
+        self._now = now
         self._most = most
         self._seconds = seconds
         self._tunnels: dict[str, _Tunnel] = {}
+        #: tickets that are not too old, whether or not they were used
+        self._seen: set[str] = set()
 
     def issue(self, giver: str, taker: str = "") -> Ticket:
         """`taker` is a member, or empty for this process."""
+        until = self._now() + self._seconds
+        said, ticket = tickets.issue(self._key, self.name, giver, taker, until)
+        self._open(said)
+        return ticket
+
+    def _open(self, said: Pass) -> _Tunnel:
         if len(self._tunnels) >= self._most:
             raise Busy(f"{self._most} tunnels are open", hint="it will be tried again")
-        id = secrets.token_hex(8)
-        tunnel = self._tunnels[id] = _Tunnel(giver, taker)
-        asyncio.get_running_loop().call_later(self._seconds, self._expire, id)
-        return Ticket(*(f"{id}.{side}.{half}" for side, half in tunnel.halves.items()))
+        self._seen.add(said.id)
+        tunnel = self._tunnels[said.id] = _Tunnel(said.giver)
+        asyncio.get_running_loop().call_later(said.until - self._now(), self._forget, said.id)
+        return tunnel
 
     @asynccontextmanager
     async def opened(self, giver: str, ask: Callable[[str], Awaitable[None]]) -> AsyncIterator[CarryStream]:
@@ -76,7 +96,7 @@ class Meeting:
         try:
             await ask(ticket.give)
         except BaseException:
-            self._expire(ticket.give.partition(".")[0])
+            self._expire(tickets.read(self._key, ticket.give, "give").id)
             raise
         async with self.take(ticket.take) as stream:
             yield stream
@@ -138,16 +158,21 @@ class Meeting:
             await stream.answer(Met())
             await pump(given, stream)
 
-    def _admit(self, shown: Shown, side: Literal["give", "take"]) -> tuple[str, _Tunnel]:
-        id, _, half = shown.ticket.partition(f".{side}.")
-        tunnel = self._tunnels.get(id)
-        known = tunnel.halves.get(side, "") if tunnel else ""
-        if not tunnel or not hmac.compare_digest(known.encode(), half.encode()) or not known:
-            raise NotAllowed("this ticket is not known, was used, or is too old", hint="ask for another")
-        if shown.member != tunnel.members[side]:
+    def _admit(self, shown: Shown, side: Side) -> tuple[str, _Tunnel]:
+        said = tickets.read(self._key, shown.ticket, side)
+        if shown.member != said.member(side):
             raise NotAllowed(f"this ticket is not for {shown.member or 'this process'}", hint="ask for another")
-        del tunnel.halves[side]
-        return id, tunnel
+        tunnel = self._tunnels.get(said.id)
+        if tunnel is None and said.id not in self._seen and said.at == self.name and said.until > self._now():
+            tunnel = self._open(said)
+        if tunnel is None or side not in tunnel.halves:
+            raise tickets.unknown()
+        tunnel.halves.discard(side)
+        return said.id, tunnel
+
+    def _forget(self, id: str) -> None:
+        self._seen.discard(id)
+        self._expire(id)
 
     def _expire(self, id: str) -> None:
         """Nobody comes any more for a half that was not shown."""
@@ -157,7 +182,7 @@ class Meeting:
         taken = "take" not in tunnel.halves
         tunnel.halves.clear()
         if taken:
-            tunnel.fail(Unavailable(f"{tunnel.members['give']} did not come to the tunnel in {self._seconds:g} s"))
+            tunnel.fail(NotMet(f"{tunnel.giver} did not come to the tunnel in {self._seconds:g} s"))
         else:
             tunnel.over.set()
             del self._tunnels[id]

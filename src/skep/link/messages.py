@@ -15,7 +15,7 @@ from skep.model.log import Lines
 from skep.model.member import Offer
 from skep.model.report import Annotated, ReportRequest
 from skep.model.result import Record
-from skep.model.search import IndexAnswer, IndexRequest
+from skep.model.search import IndexAnswer, IndexRequest, Tip
 from skep.model.source import Failure, Held, Move, Progress
 from skep.model.space import SpaceAnswer, SpaceRequest
 from skep.model.task import Run, TaskAnswer, TaskHold, TaskRequest
@@ -195,7 +195,15 @@ class FolderOf(msgspec.Struct, frozen=True, tag=True):
     id: str
 
 
-What = GitOf | BlobOf | FolderOf
+class DeltaOf(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """What an index gains by going from `base`, made by `rules`, to where the mirror stands; built for who asks."""
+
+    source: str
+    base: tuple[Tip, ...] | None = None
+    rules: str = ""
+
+
+What = GitOf | BlobOf | FolderOf | DeltaOf
 
 
 class Open(Down, frozen=True):

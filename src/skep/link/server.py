@@ -26,13 +26,11 @@ from skep.link.messages import (
     Refused,
     UpFrame,
     Welcome,
-    What,
 )
 from skep.link.session import Session
 from skep.link.wire import Wire
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
-from skep.streams import Stream
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +85,12 @@ class Desk(Protocol):
         """Sources people were interested in since this count, and the count now."""
         ...
 
+    async def openings(self, member: str) -> list[Open]:
+        """Tunnels that others want of the member; each is told once."""
+        ...
+
+    def openings_bell(self, member: str) -> AbstractAsyncContextManager[Bell]: ...
+
     async def gone(self, member: str, boot: int) -> None:
         """The member's stream has ended, and no newer one took its place."""
         ...
@@ -109,16 +113,15 @@ class LinkServer:
         self.target = socket or dialled
         return dialled
 
+    def has(self, member: str) -> bool:
+        return member in self._sessions
+
     async def push(self, member: str, message: Down) -> None:
         """To a member that is attached here, now or never."""
         session = self._sessions.get(member)
         if session is None:
             raise Unavailable(f"{member} is not attached", hint="it will be tried again when it is back")
         await session.wire.write([message])
-
-    def opened(self, member: str, what: What) -> AbstractAsyncContextManager[Stream]:
-        """What the member gives, taken by this process."""
-        return self.meeting.opened(member, lambda half: self.push(member, Open("", half, what)))
 
     async def stop(self, grace: float = 1.0) -> None:
         stopping = Refused(None, "stopping", "the coordinator is stopping")

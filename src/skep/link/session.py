@@ -54,7 +54,7 @@ class Session:
         parts = [self._read(), self._settle(), self._push(), self._listen(), self._runs(), self._asks.send()]
         parts.append(self._desk.watch(self._hello))
         if self._mirrors:
-            parts.append(self._confide())
+            parts += [self._confide(), self._open()]
         work = [asyncio.create_task(part) for part in parts]
         try:
             waited: list[asyncio.Future[Any]] = [*work, self._ending]
@@ -150,6 +150,12 @@ class Session:
                 count, sources = self._desk.interest(count)
                 if sources:
                     await self.wire.write([Interest(tuple(sources))])
+                await bell.wait(_BELL_SECONDS)
+
+    async def _open(self) -> None:
+        async with self._desk.openings_bell(self.member) as bell:
+            while True:
+                await self.wire.write(await self._desk.openings(self.member))
                 await bell.wait(_BELL_SECONDS)
 
     async def _runs(self) -> None:

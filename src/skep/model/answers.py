@@ -256,6 +256,24 @@ class MemberStatus(msgspec.Struct, frozen=True):
     last_alive: float
 
 
+class ServerStatus(msgspec.Struct, frozen=True):
+    """A serving process: a coordinator, an aggregator, or both."""
+
+    id: str
+    name: str
+    roles: list[str]
+    state: str
+    url: str
+    link: str
+    #: of the sources that it gathers; none: all
+    labels: list[str]
+    #: of which it has a copy, or the index
+    sources: int
+    #: of which something is still to be brought
+    due: int
+    last_alive: float
+
+
 class WorkerView(msgspec.Struct, frozen=True):
     member: MemberStatus
     offer: Offer
@@ -333,6 +351,12 @@ class Status(msgspec.Struct, frozen=True):
     indexed_bytes: int
     orders_pending: int
     processes: list[ProcessStatus] = []
+    servers: list[ServerStatus] = []
+    #: sources that are being copied to another holder
+    moving: int = 0
+    #: current sources that should have been looked at a minute ago, and when the stalest of all was
+    late: int = 0
+    stalest: float | None = None
 
 
 class TokenInfo(msgspec.Struct, frozen=True):

@@ -264,5 +264,19 @@ class Adopted(msgspec.Struct, frozen=True, tag=True):
     done: bool
 
 
+#: the file of a given folder that says what is in it
+GIVEN = "given"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a worker made for an aggregator that asked."""
+
+    #: None: there is nothing to index
+    delta: Delta | None
+    #: when the upstream was asked for what is in it
+    fetched_at: float
+    books: tuple[BookInfo, ...] = ()
+
+
 IndexRequest = Where | Verify | Adopt
 IndexAnswer = Stands | Verified | Adopted

@@ -14,14 +14,18 @@ from skep.clock import Clock
 from skep.config import Settings
 from skep.core import Core
 from skep.engines.db.base import Database
+from skep.engines.db.time import SharedClock
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import TxLog
 from skep.engines.open import find
+from skep.fleet import openings
 from skep.fleet.interest import Interest
 from skep.fleet.moves import Moves
+from skep.fleet.servers import Place, Servers, keep_id
 from skep.fleet.service import Fleet
 from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
+from skep.link.join import ca_of
 from skep.link.tunnels import Tunnels
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
@@ -31,6 +35,7 @@ from skep.results.service import Results
 from skep.roles.desk import Desk
 from skep.roles.gathering import Gathering
 from skep.roles.moving import Moving
+from skep.roles.receiving import Receiving
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.report_records import ReportRecords
@@ -103,6 +108,7 @@ async def open_rooms(
     async with AsyncExitStack() as stack:
         db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
         stack.push_async_callback(db.close)
+        clock, timing = await _time(db, clock)
         log = await find("log", settings.log)(settings.log, db=db)
         stack.push_async_callback(log.close)
         blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
@@ -118,8 +124,7 @@ async def open_rooms(
         sources = Sources(db, clock, fleet, {"git": addresses}, {label.name: label for label in settings.label})
         credentials = Credentials(db, clock, data, sources, file_credentials)
         search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
-        saved = Saved(db, clock, topics)
-        spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
+        saved, spaces = Saved(db, clock, topics), Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
@@ -146,11 +151,12 @@ async def open_rooms(
             await room.start()
         if "coordinator" in settings.roles:
             await owners.start()
-        gathering = await _gathering(stack, db, clock, topics, settings)
+        gathering = await _gathering(stack, db, clock, topics, settings, sources, searcher)
         records = await _records(stack, settings, db, search)
         gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
         http = _http(settings)
         stack.push_async_callback(http.close)
+        dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
@@ -180,16 +186,13 @@ async def open_rooms(
             fleet,
             rules,
             journal,
-            StatusView(db, clock, fleet, searcher, statuses),
+            StatusView(db, clock, fleet, searcher, statuses, gathering.servers),
         )
         reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
-        dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
             adoption.follow,
-            gathering.follow,
-            gathering.bring,
             partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
@@ -203,7 +206,17 @@ async def open_rooms(
             partial(statuses.keep, partial(_alive, fleet)),
             *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
         ]
-        loops = [topics.follow, search.follow, records.follow, *(duties if "coordinator" in settings.roles else [])]
+        loops: list[Loop] = [
+            *timing,
+            topics.follow,
+            search.follow,
+            records.follow,
+            *gathering.follows,
+            gathering.bring,
+            gathering.report,
+            gathering.give,
+            *(duties if "coordinator" in settings.roles else []),
+        ]
         requests = Requests(
             clock,
             fleet,
@@ -222,9 +235,30 @@ async def open_rooms(
             lease,
         )
         desk = Desk(
-            db, clock, fleet, topics, sources, lists, intake, spaces, statuses, reports, requests, credentials, interest
+            db,
+            clock,
+            fleet,
+            topics,
+            sources,
+            lists,
+            intake,
+            spaces,
+            statuses,
+            reports,
+            requests,
+            credentials,
+            interest,
+            gathering.tunnels,
         )
         yield Rooms(me, core, desk, adoption, searcher, gathering.tunnels, loops)
+
+
+async def _time(db: Database, clock: Clock) -> tuple[Clock, list[Loop]]:
+    if not db.shared:
+        return clock, []
+    shared = SharedClock(clock, db)
+    await shared.measure()
+    return shared, [shared.follow]
 
 
 async def _alive(fleet: Fleet) -> set[str]:
@@ -257,13 +291,34 @@ def _http(settings: Settings) -> Http:
 
 
 async def _gathering(
-    stack: AsyncExitStack, db: Database, clock: Clock, topics: Topics, settings: Settings
+    stack: AsyncExitStack,
+    db: Database,
+    clock: Clock,
+    topics: Topics,
+    settings: Settings,
+    sources: Sources,
+    searcher: Searcher,
 ) -> Gathering:
-    tunnels = Tunnels()
+    servers = Servers(db, clock, _place(settings, clock))
+    await servers.start()
+    stack.push_async_callback(servers.leave)
+    tunnels = Tunnels(db, clock, servers, await openings.start(db), ca_of(settings))
     stack.push_async_callback(tunnels.close)
-    gathering = Gathering(db, clock, topics, settings, tunnels)
+    receiving = Receiving(clock, Path(settings.data), settings.max_repository, tunnels, sources, searcher)
+    gathering = Gathering(db, clock, topics, settings, servers, tunnels, receiving)
     await gathering.start()
     return gathering
+
+
+def _place(settings: Settings, clock: Clock) -> Place:
+    return Place(
+        keep_id(Path(settings.data) / "gathered", "srv", clock),
+        settings.name or socket.gethostname(),
+        settings.roles,
+        settings.public_url or f"http://{settings.listen}",
+        settings.link_public or settings.link_listen,
+        settings.gather_labels,
+    )
 
 
 def _follower(

@@ -9,6 +9,7 @@ import msgspec
 from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
 from skep.errors import SkepError
+from skep.fleet import openings
 from skep.fleet.interest import Interest
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
@@ -27,6 +28,7 @@ from skep.link.messages import (
     Refused,
     Release,
 )
+from skep.link.tunnels import Tunnels
 from skep.model.credential import Key
 from skep.model.ids import new_id
 from skep.model.source import Held
@@ -63,6 +65,7 @@ class Desk:
         requests: Requests,
         credentials: Credentials,
         interest: Interest,
+        tunnels: Tunnels,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -77,6 +80,7 @@ class Desk:
         self._requests = requests
         self._credentials = credentials
         self._interest = interest
+        self.openings = tunnels.openings
 
     async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         try:
@@ -128,6 +132,9 @@ class Desk:
 
     def interest(self, after: int) -> tuple[int, list[str]]:
         return self._interest.since(after)
+
+    def openings_bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
+        return self._db.listen(openings.channel(member))
 
     async def gone(self, member: str, boot: int) -> None:
         await self._spaces.release(f"{member}/{boot}")

@@ -1,14 +1,16 @@
-"""Brings together what workers elsewhere have: mirrors to serve and browse, index shards to search.
+"""Brings together what workers elsewhere have: mirrors to serve and browse, and this process's own index.
 
-On one machine there is nothing to gather: mirrors are read in place. Of a source that another machine holds a copy is
-kept in DATA/gathered, brought up to date whenever the source has changed.
+On one machine there is nothing to gather: mirrors are read in place, and the index is the one that workers publish to.
+Of a source that another machine holds a copy is kept in DATA/gathered, brought up to date whenever the source has
+changed. Where several processes serve, each has an index of its own: whatever was published at another is asked of the
+source's holder, from where the own index stands. A new process begins with everything.
 """
 
 import asyncio
+import json
 import logging
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -16,28 +18,48 @@ import msgspec
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.engines.db.base import Database, Row, Tx
-from skep.errors import Damaged, SkepError
-from skep.link.messages import FolderOf, GitOf
-from skep.link.parcel import take_folder
+from skep.engines.db.base import Database, Row, Tx, Value
+from skep.errors import SkepError
+from skep.fleet.servers import FORGET_SECONDS, Servers
+from skep.link.messages import GitOf
 from skep.link.tunnels import Tunnels
-from skep.model.ids import new_id
-from skep.model.search import BookInfo, Delta
 from skep.model.source import Failure
+from skep.model.topic import Part
+from skep.roles.receiving import Receiving
 from skep.sources.git import browse
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
+from skep.sources.git.through import give
 from skep.sources.service import MOVED
-from skep.topics.service import CHANGES, Topics
+from skep.topics.service import CHANGES, INDEXED, Topics
 
 log = logging.getLogger(__name__)
 
-READER = "skep.gather"
-GATHER = "gather"
-#: mirrors brought at the same time
+#: brought at the same time
 _AT_ONCE = 4
-_AGAIN, _LONGEST = 10.0, 3_600.0
-_STEPS = ["CREATE TABLE gather (source TEXT PRIMARY KEY, due DOUBLE PRECISION NOT NULL, failures BIGINT NOT NULL)"]
+_AGAIN, _LONGEST = 10.0, 600.0
+_BEAT_SECONDS = 10.0
+_PAGE = 1_000
+_STEPS = [
+    """
+    CREATE TABLE gather (
+        server TEXT NOT NULL, source TEXT NOT NULL, part TEXT NOT NULL, due DOUBLE PRECISION, failures BIGINT NOT NULL,
+        PRIMARY KEY (server, source, part)
+    );
+    CREATE INDEX gather_due ON gather (server, due) WHERE due IS NOT NULL;
+    CREATE INDEX gather_source ON gather (source)
+    """
+]
+_NOTE = (
+    "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, :part, :now, 0) "
+    "ON CONFLICT (server, source, part) DO UPDATE SET due = excluded.due, failures = 0"
+)
+_DUE = (
+    "SELECT gather.*, source.url, source.indexed_commit, holding.member FROM gather "
+    "LEFT JOIN source ON source.id = gather.source AND source.state <> 'removed' "
+    "LEFT JOIN holding ON holding.source = gather.source "
+    "WHERE gather.server = :me AND gather.due <= :now ORDER BY gather.due LIMIT :most"
+)
 
 
 class _Told(msgspec.Struct):
@@ -45,13 +67,30 @@ class _Told(msgspec.Struct):
 
 
 class Gathering:
-    def __init__(self, db: Database, clock: Clock, topics: Topics, settings: Settings, tunnels: Tunnels) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        topics: Topics,
+        settings: Settings,
+        servers: Servers,
+        tunnels: Tunnels,
+        receiving: Receiving,
+    ) -> None:
         self._db = db
         self._clock = clock
         self._topics = topics
         self._data = Path(settings.data)
         self._bounds = Bounds(settings.fetch_timeout, settings.max_repository)
+        self.servers = servers
+        self._me = servers.me.id
+        self._labels = frozenset(servers.me.labels)
+        #: topic -> what is to be brought when it tells of a source
+        parts = {CHANGES: "mirror", INDEXED: "index"}
+        own_index = db.shared and settings.index.startswith("file:")
+        self.follows = [partial(self._follow, *one) for one in parts.items() if own_index or one[0] == CHANGES]
         self.tunnels = tunnels
+        self.receiving = receiving
 
     async def start(self) -> None:
         await self._db.migrate("gather", _STEPS)
@@ -70,56 +109,102 @@ class Gathering:
             return True
         return await asyncio.to_thread(folder.exists) and await browse.resolve(folder, commit) is not None
 
-    # mirrors
+    async def others(self, source: str) -> list[str]:
+        """Ids of those who have a copy of it, or had."""
+        rows = await self._db.read(
+            "SELECT server FROM gather WHERE source = :source AND part = 'mirror' AND due IS NULL AND server <> :me "
+            "ORDER BY server",
+            source=source,
+            me=self._me,
+        )
+        return [row["server"] for row in rows]
 
-    async def follow(self) -> None:
-        """Note what has changed."""
-        async with self._topics.listen(CHANGES) as bell:
+    # what there is to bring
+
+    async def _follow(self, topic: str, part: str) -> None:
+        """For ever: note what has changed."""
+        reader = f"skep.gather.{self._me}"
+        if not await self._db.read("SELECT reader FROM place WHERE reader = :r AND topic = :t", r=reader, t=topic):
+            _, end = await self._topics.log.bounds(Part(topic))
+            await self._note_all(part)
+            await self._db.write(partial(self._topics.commit, reader=reader, name=topic, next_offset=end))
+        async with self._topics.listen(topic) as bell:
             while True:
-                messages = await self._topics.unread(READER, CHANGES, 1000)
+                messages = await self._topics.unread(reader, topic, _PAGE)
                 if not messages:
                     await bell.wait(30.0)
                     continue
                 moved = {msgspec.json.decode(message.body, type=_Told).source for message in messages}
-                await self._db.write(partial(self._note, moved, messages[-1].offset + 1))
+                wanted, place = await self._wanted(moved, part), messages[-1].offset + 1
 
-    async def _note(self, sources: set[str], place: int, tx: Tx) -> None:
-        now = self._clock.now()
-        far = [source for source in sorted(sources) if not folder_of(self._data, source).exists()]
-        await tx.many(
-            "INSERT INTO gather (source, due, failures) VALUES (:source, :now, 0) "
-            "ON CONFLICT (source) DO UPDATE SET due = excluded.due, failures = 0",
-            [{"source": source, "now": now} for source in far],
-        )
-        await self._topics.commit(tx, READER, CHANGES, place)
-        if far:
-            tx.ring(GATHER)
+                async def work(tx: Tx, wanted: list[str] = wanted, place: int = place) -> None:
+                    await self._note(tx, part, wanted)
+                    await self._topics.commit(tx, reader, topic, place)
+
+                await self._db.write(work)
+
+    async def _note_all(self, part: str) -> None:
+        """Everything that was ever fetched, a page at a time."""
+        last = ""
+        while rows := await self._db.read(
+            "SELECT id FROM source WHERE id > :last AND state <> 'removed' AND last_fetched IS NOT NULL "
+            "ORDER BY id LIMIT :page",
+            last=last,
+            page=_PAGE,
+        ):
+            last = rows[-1]["id"]
+            wanted = await self._wanted([row["id"] for row in rows], part)
+            await self._db.write(partial(self._note, part=part, sources=wanted))
+
+    async def _wanted(self, sources: Iterable[str], part: str) -> list[str]:
+        """By their labels; lists are read wherever this process is a coordinator, whatever their labels are."""
+        far = [one for one in sorted(sources) if part != "mirror" or not folder_of(self._data, one).exists()]
+        if not self._labels:
+            return far
+        lists = {row["source"] for row in await self._db.read("SELECT source FROM list WHERE source IS NOT NULL")}
+        found = []
+        for one in far:
+            rows = await self._db.read("SELECT labels FROM source WHERE id = :id", id=one)
+            if one in lists or any(self._labels & set(json.loads(row["labels"])) for row in rows):
+                found.append(one)
+        return found
+
+    async def _note(self, tx: Tx, part: str, sources: Iterable[str]) -> None:
+        what: dict[str, Value] = {"me": self._me, "part": part, "now": self._clock.now()}
+        rows = [what | {"source": source} for source in sources]
+        await tx.many(_NOTE, rows)
+        if rows:
+            tx.ring(self._bell)
+
+    @property
+    def _bell(self) -> str:
+        return f"gather:{self._me}"
+
+    # bringing it
 
     async def bring(self) -> None:
         """For ever: what is due, a few at a time."""
-        async with self._db.listen(GATHER) as bell:
+        async with self._db.listen(self._bell) as bell:
             while True:
-                rows = await self._db.read(
-                    "SELECT gather.source, gather.due, gather.failures, source.url, holding.member FROM gather "
-                    "LEFT JOIN source ON source.id = gather.source AND source.state <> 'removed' "
-                    "LEFT JOIN holding ON holding.source = gather.source "
-                    "WHERE gather.due <= :now ORDER BY gather.due LIMIT :most",
-                    now=self._clock.now(),
-                    most=_AT_ONCE,
-                )
+                rows = await self._db.read(_DUE, me=self._me, now=self._clock.now(), most=_AT_ONCE)
                 await asyncio.gather(*map(self._bring, rows))
                 if not rows:
                     await bell.wait(_AGAIN)
 
     async def _bring(self, row: Row) -> None:
         source, reason = row["source"], ""
-        if row["url"] and not folder_of(self._data, source).exists():
-            try:
+        if row["url"] is None:
+            await self._drop(source)
+            return
+        try:
+            if row["part"] == "index":
+                await self.receiving.index(source, row["member"] or "", row["indexed_commit"])
+            elif not folder_of(self._data, source).exists():
                 reason = await self._fetch(source, row["url"], row["member"] or "")
-            except SkepError as error:
-                reason = error.message
+        except SkepError as error:
+            reason = error.message
         if reason:
-            log.info("a copy of %s cannot be brought yet: %s", source, reason)
+            log.info("the %s of %s cannot be brought yet: %s", row["part"], source, reason)
         await self._db.write(partial(self._brought, row, bool(reason)))
 
     async def _fetch(self, source: str, url: str, holder: str) -> str:
@@ -130,60 +215,51 @@ class Gathering:
 
     async def _brought(self, row: Row, failed: bool, tx: Tx) -> None:
         """What changed again meanwhile is due again."""
-        if not failed:
-            tx.ring(MOVED)  # a list may have waited for it
-            await tx.rows(
-                "DELETE FROM gather WHERE source = :source AND due = :due", source=row["source"], due=row["due"]
-            )
-            return
         pause = min(_LONGEST, _AGAIN * 2 ** min(row["failures"], 20))
         await tx.rows(
-            "UPDATE gather SET due = :next, failures = failures + 1 WHERE source = :source AND due = :due",
-            next=self._clock.now() + pause,
+            "UPDATE gather SET due = :next, failures = :failures WHERE server = :me AND source = :source "
+            "AND part = :part AND due = :due",
+            next=self._clock.now() + pause if failed else None,
+            failures=row["failures"] + 1 if failed else 0,
+            me=self._me,
             source=row["source"],
+            part=row["part"],
             due=row["due"],
         )
+        if not failed:
+            tx.ring(MOVED)  # a list may have waited for it
 
-    # shards
+    async def _drop(self, source: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, folder_of(self._data / "gathered", source), ignore_errors=True)
+        await self._db.write(
+            lambda tx: tx.rows("DELETE FROM gather WHERE server = :me AND source = :source", me=self._me, source=source)
+        )
 
-    @asynccontextmanager
-    async def delta(self, member: str, delta: Delta | None) -> AsyncIterator[Delta | None]:
-        """The same delta, its shards on this machine."""
-        if delta is None or await asyncio.to_thread(self._is_own, [info.folder for info in delta.shards]):
-            yield delta
-            return
-        parts = [Path(info.folder).parts for info in delta.shards]
-        ids = {one[-3] for one in parts if len(one) > 3}
-        if len(ids) != 1:
-            raise Damaged("a delta lies in one folder of its worker's deltas")
-        async with self._taken(member, FolderOf("delta", ids.pop())) as folder:
-            shards = tuple(
-                msgspec.structs.replace(info, folder=str(folder.joinpath(*one[-2:])))
-                for info, one in zip(delta.shards, parts, strict=True)
+    # what others know of it
+
+    async def report(self) -> None:
+        """For ever: say that this process is there, and how much it has; let go of what was removed."""
+        while True:
+            rows = await self._db.read(
+                "SELECT count(DISTINCT source) AS n, count(due) AS due FROM gather WHERE server = :me", me=self._me
             )
-            yield msgspec.structs.replace(delta, shards=shards)
+            await self.servers.beat(int(rows[0]["n"]), int(rows[0]["due"]))
+            gone = await self._db.read(
+                "SELECT DISTINCT gather.source FROM gather JOIN source ON source.id = gather.source "
+                "WHERE gather.server = :me AND source.state = 'removed'",
+                me=self._me,
+            )
+            for row in gone:
+                await self._drop(row["source"])
+            await self._db.write(partial(_forget, self._clock.now() - FORGET_SECONDS), runtime=True)
+            await asyncio.sleep(_BEAT_SECONDS)
 
-    @asynccontextmanager
-    async def book(self, member: str, book: BookInfo | None) -> AsyncIterator[BookInfo | None]:
-        """The same book, on this machine."""
-        if book is None or await asyncio.to_thread(self._is_own, [book.path]):
-            yield book
-            return
-        async with self._taken(member, FolderOf("book", book.id)) as folder:
-            yield msgspec.structs.replace(book, path=str(folder / Path(book.path).name))
+    async def give(self) -> None:
+        """For ever: copies for workers that have nobody else to ask."""
+        await self.tunnels.follow(lambda source: partial(give, self.mirror(source)))
 
-    @asynccontextmanager
-    async def _taken(self, member: str, what: FolderOf) -> AsyncIterator[Path]:
-        """What a worker gave, as long as it is needed."""
-        into = self._data / "incoming" / new_id("inc", self._clock.now())
-        try:
-            async with self.tunnels.opened(member, what) as stream:
-                await take_folder(stream, into, self._bounds.largest)
-            yield into
-        finally:
-            await asyncio.to_thread(shutil.rmtree, into, ignore_errors=True)
 
-    def _is_own(self, paths: Sequence[str]) -> bool:
-        """Made by the worker of this machine: whatever else a worker names is on its own."""
-        ours = (self._data / "worker").resolve()
-        return all(Path(path).resolve().is_relative_to(ours) and Path(path).exists() for path in paths)
+async def _forget(before: float, tx: Tx) -> None:
+    for row in await tx.rows("DELETE FROM server WHERE last_alive < :before RETURNING id", before=before):
+        await tx.rows("DELETE FROM gather WHERE server = :id", id=row["id"])
+        await tx.rows("DELETE FROM place WHERE reader = :reader", reader=f"skep.gather.{row['id']}")

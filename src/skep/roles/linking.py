@@ -12,8 +12,10 @@ import grpc
 
 from skep.config import Settings, is_loopback, split_address
 from skep.errors import BadInput
+from skep.link import carry
 from skep.link.authority import days_left
 from skep.link.join import CERT, KEY, token_of
+from skep.link.listening import listen
 from skep.link.server import LinkServer
 from skep.roles.build import Rooms
 
@@ -37,6 +39,14 @@ async def open_link(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExi
         await link.start(socket)
     stack.push_async_callback(link.stop)
     return socket
+
+
+async def open_meeting(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExitStack) -> None:
+    """Where workers bring what an aggregator apart asked for; they attach to a coordinator."""
+    methods = {carry.METHOD: rooms.tunnels.meeting.carry}
+    server, address = await listen(methods, settings.link_listen, credentials_of(settings))
+    stack.push_async_callback(server.stop, 1.0)
+    log.info("workers may bring what is asked of them", extra={"at": address})
 
 
 def _socket(data: Path, stack: contextlib.AsyncExitStack) -> str:

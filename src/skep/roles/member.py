@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from skep.clock import Clock, SystemClock
+from skep.clock import SystemClock
 from skep.config import Settings
+from skep.fleet.servers import keep_id
 from skep.link.dial import Dial
 from skep.link.join import joined
 from skep.link.lines import LineBuffer
 from skep.manager.service import manage
-from skep.model.ids import new_id
 from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
 from skep.roles.stopping import on_signals, run_until
@@ -37,12 +37,5 @@ async def _run(settings: Settings, folder: Path, dial: Dial, token: str, lines: 
     else:
         clock = SystemClock()
         name = settings.name or socket.gethostname()
-        await run_until(stop, manage(dial, token, clock, _manager_id(folder, clock), name, lines))
-
-
-def _manager_id(folder: Path, clock: Clock) -> str:
-    """A manager keeps nothing but who it is: its token is bound to that."""
-    file = folder / "id"
-    if not file.exists():
-        file.write_text(new_id("man", clock.now()))
-    return file.read_text().strip()
+        # a manager keeps nothing but who it is: its token is bound to that
+        await run_until(stop, manage(dial, token, clock, keep_id(folder, "man", clock), name, lines))

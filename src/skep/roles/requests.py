@@ -1,5 +1,6 @@
 """What members ask over the link, and which room answers."""
 
+from contextlib import suppress
 from functools import partial
 
 from skep.clock import Clock
@@ -94,12 +95,12 @@ class Requests:
                 return Verified(await self._adoption.is_so(await self._own(member, source), tips, digest))
             case Adopt(fence, delta):
                 await self._own(member, fence.source)
-                async with self._gathering.delta(member, delta) as here:
+                async with self._gathering.receiving.delta(member, delta) as here:
                     done = await self._adoption.adopt(fence, here, self._clock.now())
                 self._fleet.settled(fence.source)
                 return Adopted(done)
             case Annotate(book, known):
-                async with self._gathering.book(member, book) as nearby:
+                async with self._gathering.receiving.book(member, book) as nearby:
                     return Annotated(await self._adoption.annotate(nearby, known))
             case PutReport(source, epoch, report):
                 return Adopted(await self._source_reports.store(await self._own(member, source), epoch, report))
@@ -124,12 +125,15 @@ class Requests:
     async def _ticket(self, member: str, holder: str | None, held: Held) -> str:
         """Of a tunnel to whoever has it: its holder, or we ourselves. Empty: nobody who can be reached."""
         if holder and holder != member:
-            try:
+            with suppress(Unavailable):  # it is away; perhaps we have a copy
                 return await self._tunnels.between(holder, member, GitOf(held.source))
-            except Unavailable:
-                pass  # it is away; perhaps we have a copy
         mirror = self._gathering.mirror(held.source)
-        return self._tunnels.from_here(member, partial(give, mirror)) if mirror.exists() else ""
+        if mirror.exists():
+            return self._tunnels.from_here(member, partial(give, mirror))
+        for other in await self._gathering.others(held.source):
+            with suppress(Unavailable):
+                return await self._tunnels.between(other, member, GitOf(held.source))
+        return ""
 
     async def _held(self, source: str) -> Held:
         held = await self._sources.held(source)

@@ -34,7 +34,7 @@ from skep.model.rule import RuleSpec
 from skep.roles.build import Loop, Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
 from skep.roles.folder import locked
-from skep.roles.linking import open_link
+from skep.roles.linking import open_link, open_meeting
 from skep.roles.logs import set_up_logs
 from skep.roles.stopping import on_signals
 
@@ -137,7 +137,9 @@ async def _members(
     dial: Dial | str
     if "coordinator" in settings.roles:
         dial = await open_link(settings, rooms, stack)
-    elif {"worker", "manager"} & set(settings.roles):
+    elif settings.link_listen:
+        await open_meeting(settings, rooms, stack)
+    if "coordinator" not in settings.roles and {"worker", "manager"} & set(settings.roles):
         dial, token = joined(settings)
     if "worker" in settings.roles:
         return [keep_worker(Start(settings, dial, token))]

@@ -93,6 +93,14 @@ class Analysing:
         return {"analysed": done.files, "functions": done.report.functions}
 
     async def _study(self, job: Analyse, progress: Progress) -> Analysed:
+        done = await self.study(job, progress)
+        for book in done.books:
+            answer = await self._ask(Annotate(book))
+            if not isinstance(answer, Annotated) or not answer.done:
+                raise TaskFailed(f"the book {book.id} was not taken in")
+        return done
+
+    async def study(self, job: Analyse, progress: Progress) -> Analysed:
         for _ in range(_MOST_DEATHS):
             try:
                 done = await self._builders.build(job, progress)
@@ -102,8 +110,4 @@ class Analysing:
         else:
             raise TaskFailed("too many files end the process that analyses them")
         assert isinstance(done, Analysed)
-        for book in done.books:
-            answer = await self._ask(Annotate(book))
-            if not isinstance(answer, Annotated) or not answer.done:
-                raise TaskFailed(f"the book {book.id} was not taken in")
         return done

@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from skep.engines.index.books import SUFFIX
 from skep.errors import Busy, NotFound, SkepError
 from skep.link.carry import dial
 from skep.link.dial import Dial
-from skep.link.messages import BlobOf, FolderOf, GitOf, Open, What
+from skep.link.messages import BlobOf, DeltaOf, FolderOf, GitOf, Open, What
 from skep.link.parcel import send_blob, send_folder
+from skep.model.search import Tip
 from skep.sources.git.mirror import folder_of
 from skep.sources.git.through import give
 from skep.streams import Stream
 from skep.worker.store import Store
+from skep.worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +32,18 @@ _LONGEST = 21_600.0
 _DELTA = re.compile(r"dlt_[0-9A-Z]{26}")
 _BOOK = re.compile(r"[a-z]+_[0-9A-Z]{26}")
 Give = Callable[[Stream], Awaitable[None]]
+Made = Callable[[Watch, tuple[Tip, ...] | None, str], AbstractAsyncContextManager[Path]]
 
 
 class Giving:
-    def __init__(self, store: Store, data: Path, here: Callable[[], Dial], blobs: Blobs | None = None) -> None:
-        """`here`: the coordinator that relays for whoever has no address."""
+    def __init__(
+        self, store: Store, data: Path, here: Callable[[], Dial], made: Made | None = None, blobs: Blobs | None = None
+    ) -> None:
+        """`here`: the coordinator that relays for whoever has no address. `made`: builds deltas."""
         self._store = store
         self._data = data
         self._here = here
+        self._made = made
         self._blobs = blobs
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -87,10 +94,20 @@ class Giving:
                 if not _DELTA.fullmatch(id) or not folder.is_dir():
                     raise missing
                 return partial(send_folder, folder)
+            case DeltaOf(source, base, rules):
+                watch = await self._store.watch(source)
+                if watch is None or not watch.last_looked or self._made is None:
+                    raise missing
+                return partial(_send_made, self._made(watch, base, rules))
             case BlobOf(id):
                 if self._blobs is None or await self._blobs.stat(checked_id(id)) is None:
                     raise missing
                 return partial(send_blob, self._blobs, id)
+
+
+async def _send_made(made: AbstractAsyncContextManager[Path], stream: Stream) -> None:
+    async with made as folder:
+        await send_folder(folder, stream)
 
 
 async def _send_alone(file: Path, stream: Stream) -> None:

@@ -7,20 +7,37 @@ when searches see it.
 
 import asyncio
 import logging
+import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import SkepError
+from skep.engines.index.books import SUFFIX
+from skep.errors import NotAllowed, SkepError
 from skep.link.messages import AnswerBody, AskBody, Failed
 from skep.model.ids import new_id
-from skep.model.search import Adopt, Adopted, Delta, Fence, Stands, Tip, Verified, Verify, Where
+from skep.model.search import (
+    GIVEN,
+    Adopt,
+    Adopted,
+    BookInfo,
+    Delta,
+    Fence,
+    Given,
+    Stands,
+    Tip,
+    Verified,
+    Verify,
+    Where,
+)
 from skep.model.source import Failure, Progress
 from skep.model.task import Extend, Need, Reply, Run, TaskSpec
 from skep.sources.git.mirror import folder_of
@@ -28,7 +45,7 @@ from skep.sources.git.plan import Rules, stamp
 from skep.worker.analysing import Analysing
 from skep.worker.builders import Builders, BuildFailed
 from skep.worker.doer import Doing, TaskFailed
-from skep.worker.jobs import Batch, Compare, Compared, Finished, Indexed, Job, Planned
+from skep.worker.jobs import Analyse, Batch, Compare, Compared, Finished, Indexed, Job, Planned
 from skep.worker.planning import fold
 from skep.worker.poller import Poller
 from skep.worker.store import Store
@@ -65,6 +82,8 @@ class Indexing:
         #: one index of a source at a time, or the second would begin where the first began
         self._turns: dict[str, asyncio.Lock] = {}
         self._counts: dict[str, dict[str, tuple[int, int]]] = {}
+        #: deltas that are built for others at a time
+        self._making = asyncio.Semaphore(settings.index_processes or os.cpu_count() or 1)
         library = data / "worker" / "books"
         self._analysing = Analysing(self._builders, ask, library, self._plan, self._report)
 
@@ -132,7 +151,8 @@ class Indexing:
                     raise TaskFailed(f"{watch.source} is no longer wanted")
                 # the upstream was so before the mirror is read: the index is at least that fresh
                 fence = Fence(watch.source, stands.epoch, watch.last_looked)
-                answer = await self._builders.build(await self._job(run, watch, stands, out), self._report(run))
+                job = self._job(watch, await self._base(run, stands), out)
+                answer = await self._builders.build(job, self._report(run))
                 if isinstance(answer, Planned):
                     planned = await self._fan_out(run, out, answer.batches, fence)
                     return {"batches": answer.batches}
@@ -143,12 +163,12 @@ class Indexing:
             if not planned:
                 await self._remove(out)
 
-    async def _job(self, run: Run, watch: Watch, stands: Stands, out: Path) -> Job:
+    def _job(self, watch: Watch, base: tuple[Tip, ...] | None, out: Path) -> Job:
         return Job(
             watch.source,
             watch.held.number,
             self._mirror(watch.source),
-            await self._base(run, stands),
+            base,
             self._branches(watch),
             self._rules,
             str(out),
@@ -156,14 +176,41 @@ class Indexing:
         )
 
     async def _find_out(self, run: Run, fence: Fence, out: Path) -> dict[str, Any]:
-        """The index is published: whatever fails here is told, and that is all."""
+        """The index is published: what fails here is told, and that is all. Another holder does it again."""
         if not self._settings.index_analyse:
             return {}
         try:
             return await self._analysing.report(out, fence.source, fence.epoch, self._report(run))
+        except NotAllowed:
+            raise
         except SkepError as error:
             log.warning("a source was not analysed", extra={"source": fence.source, "reason": error.message})
             return {"unanalysed": error.message}
+
+    @asynccontextmanager
+    async def made(self, watch: Watch, base: tuple[Tip, ...] | None, rules: str) -> AsyncIterator[Path]:
+        """A folder for an aggregator that asks: the delta from where its index stands, what it says, and its books."""
+        out, quiet = self._deltas / new_id("dlt", self._clock.now()), _ignore
+        async with self._making:
+            try:
+                job = self._job(watch, base if rules == stamp(self._rules) else None, out)
+                answer = await self._builders.build(job, quiet)
+                batches = answer.batches if isinstance(answer, Planned) else 1
+                for n in range(batches) if batches > 1 else ():
+                    await self._builders.build(Batch(str(out), n), quiet)
+                empty = isinstance(answer, Finished) and answer.delta is None
+                delta = None if empty else await asyncio.to_thread(fold, out)
+                books: list[BookInfo] = []
+                for n in range(batches) if delta and self._settings.index_analyse else ():
+                    library = str(self._deltas.parent / "books")
+                    books += (await self._analysing.study(Analyse(str(out), library, n, whole=True), quiet)).books
+                out.mkdir(exist_ok=True)
+                for path in (one for one in out.iterdir() if one.is_file() and one.suffix != SUFFIX):
+                    path.unlink()
+                (out / GIVEN).write_bytes(msgspec.msgpack.encode(Given(delta, watch.last_looked, tuple(books))))
+                yield out
+            finally:
+                await self._remove(out)
 
     async def _base(self, run: Run, stands: Stands) -> tuple[Tip, ...] | None:
         """What the new index may be built upon."""
@@ -256,3 +303,7 @@ class Indexing:
 
     async def _remove(self, folder: Path) -> None:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _ignore(done: int, total: int) -> None:
+    """Nobody watches what is made for others."""

@@ -88,7 +88,7 @@ class Worker:
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
-        post.giving = Giving(store, self._data, lambda: link.here)
+        post.giving = Giving(store, self._data, lambda: link.here, indexing.made)
         store.on_outcome = link.ring
         await post.poller.load()
         try:

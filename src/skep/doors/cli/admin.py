@@ -24,10 +24,16 @@ def status(args: Namespace) -> int:
     print(f"skep {answer.version} at {client.url}, started {ago(answer.started_at, now)}")
     print(f"sources    {sum(answer.sources.values())}" + (f" ({states})" if states else ""))
     print(f"index      {answer.documents} files, {answer.indexed_bytes / 1e6:.1f} MB, {answer.shards} shards")
-    print(f"orders     {answer.orders_pending} pending")
+    print(f"freshness  {answer.late} late, the stalest looked at {ago(answer.stalest, now)}")
+    print(f"orders     {answer.orders_pending} pending, {answer.moving} sources moving")
     members = [(one.id, one.role, one.state, ago(one.last_alive, now), one.status) for one in answer.members]
     print()
     print(table(("MEMBER", "ROLE", "STATE", "SEEN", "DOING"), members, width(sys.stdout)))
+    servers = [
+        (one.name, " ".join(one.roles), one.state, one.url, f"{one.sources}", f"{one.due}") for one in answer.servers
+    ]
+    print()
+    print(table(("SERVER", "ROLES", "STATE", "AT", "GATHERED", "DUE"), servers, width(sys.stdout)))
     processes = [(one.id, ago(one.at, now), one.text) for one in answer.processes]
     print()
     print(table(("PROCESS", "SINCE", "SAYS"), processes, width(sys.stdout)))
