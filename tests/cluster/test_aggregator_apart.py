@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from skep.testing.forge import Forge
-from skep.testing.nats import free_port
 from skep.testing.postgres import fresh_database
+from skep.testing.server import free_port
 from tests.cluster.fleet import Coordinator, Member, api, finds, skep, until
 from tests.house.running import RunningSkep, environment
 
