@@ -32,7 +32,7 @@ async def test_books_outlive_the_process(searcher: TrigramSearcher, adopt: Adopt
     again = await open_trigram("file:", data=tmp_path, db=db)
     await again.start()
     assert again.annotated([blob(APPLE)])
-    assert again._snapshot.books.of([blob(APPLE)]).at.tolist() == [4]
+    assert again._librarian.books.of([blob(APPLE)]).at.tolist() == [4]
     await again.close()
 
 

@@ -8,6 +8,9 @@ from skep.errors import BadInput, BadQuery, Conflict, NeedsToken, NotAllowed, No
 from skep.model.caller import SYSTEM, Caller
 from skep.model.saved import NewMatches, SearchSpec
 from skep.model.search import Fence
+from skep.model.topic import Draft
+from skep.testing.postgres import fresh_database
+from skep.topics import relay
 
 from .conftest import READER, Library, OpenLibrary
 
@@ -67,6 +70,26 @@ async def test_private_sources_are_told_only_where_only_those_read_who_may(libra
     await library.add("open/x", {"a.txt": "x\n"})
     await library.change("open/x", {"a.txt": "TODO\n"})
     assert [name for name, _, _ in await told(library, "news")] == ["admin-news", "writer-news"]
+
+
+async def test_an_index_with_a_database_of_its_own_tells_through_the_relay(
+    open_library: OpenLibrary, postgres_url: str
+) -> None:
+    async with fresh_database(postgres_url) as url, open_library(url) as library:
+        own, topics = library.rooms.searcher.db, library.core.topics
+        assert own is not topics.db
+        await library.core.searches.save(SYSTEM, "todo", TODO)
+        await library.add("a/b", {"a.txt": "x\n"})
+        await library.change("a/b", {"a.txt": "TODO\n"})
+        await library.change("a/b", {"b.txt": "TODO\n"})
+        rows = await own.read("SELECT * FROM relay ORDER BY n")
+        assert await relay.step(own, topics.log) == 2
+        assert await relay.step(own, topics.log) == 0
+        wanted = [("todo", "a.txt", ["TODO"]), ("todo", "b.txt", ["TODO"])]
+        assert await told(library) == wanted
+        await own.write(lambda tx: relay.put(tx, rows[0]["topic"], [Draft(rows[0]["body"], rows[0]["id"])]))
+        await relay.step(own, topics.log)
+        assert await told(library) == wanted, "killed before it was struck off, it is carried again, and told once"
 
 
 class Killed(BaseException):

@@ -125,6 +125,7 @@ async def open_rooms(
         credentials = Credentials(db, clock, data, sources, file_credentials)
         search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
         saved, spaces = Saved(db, clock, topics), Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
+        watching = Watching(saved, topics, clock, searcher, search.catalogue)
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
@@ -142,6 +143,7 @@ async def open_rooms(
             searcher,
             search,
             saved,
+            watching,
             spaces,
             contexts,
             results,
@@ -162,7 +164,6 @@ async def open_rooms(
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
-        watching = Watching(saved, topics, clock, searcher, search.catalogue)
         adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches, watching.watch)
         core = Core(
             access,
@@ -211,6 +212,7 @@ async def open_rooms(
             topics.follow,
             search.follow,
             records.follow,
+            watching.carry,
             *gathering.follows,
             gathering.bring,
             gathering.report,

@@ -34,10 +34,8 @@ class SourceReports:
     async def start(self) -> None:
         """Reports of sources that are gone go too."""
         await self._db.migrate("report", _STEPS)
-        ids = [row["source"] for row in await self._db.read("SELECT DISTINCT source FROM report")]
-        held = await self._sources.held_many(ids)
-        gone = [{"source": id} for id in ids if id not in held]
-        await self._db.write(lambda tx: tx.many("DELETE FROM report WHERE source = :source", gone))
+        gone = "NOT EXISTS (SELECT 1 FROM source WHERE source.id = report.source AND source.state <> 'removed')"
+        await self._db.write(lambda tx: tx.rows(f"DELETE FROM report WHERE {gone}"))  # noqa: S608
 
     async def store(self, held: Held, epoch: int, report: Report) -> bool:
         """False: it comes from somebody who no longer holds the source."""

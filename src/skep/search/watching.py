@@ -4,6 +4,7 @@ Its two sides are searched before it is adopted: the files it takes away and tho
 is told in the transaction that adopts it, so it is told once, whatever is killed when.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
@@ -22,6 +23,7 @@ from skep.search.catalogue import Catalogue
 from skep.search.query import Asked, ask
 from skep.search.saved import Saved
 from skep.sources.views import Named
+from skep.topics import relay
 from skep.topics.service import OWN, Topics
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,21 @@ class Watching:
         self._clock = clock
         self._searcher = searcher
         self._catalogue = catalogue
+
+    async def start(self) -> None:
+        if not self._is_here:
+            await self._searcher.db.migrate("relay", relay.STEPS)
+
+    async def carry(self) -> None:
+        """For ever. What an index with a database of its own has to tell waits there, until it is in the log."""
+        if self._is_here:
+            await asyncio.Event().wait()
+        await relay.carry(self._searcher.db, self._topics.log)
+
+    @property
+    def _is_here(self) -> bool:
+        """Is the index in the database of the topics?"""
+        return self._searcher.db is self._topics.db
 
     async def watch(
         self, delta: Delta, fence: Fence, before: Side, after: Side
@@ -60,7 +77,10 @@ class Watching:
 
         async def also(tx: Tx) -> None:
             for topic, drafts in sorted(told.items()):
-                await self._topics.tell(tx, topic, drafts, self._clock.now())
+                if self._is_here:
+                    await self._topics.tell(tx, topic, drafts, self._clock.now())
+                else:
+                    await relay.put(tx, topic, drafts)
 
         return also if any(told.values()) else None
 

@@ -1,4 +1,4 @@
-"""Where the log is not the database: what Skep tells is committed here first and then carried over, in order."""
+"""Where the log is not in the database of a transaction: what that tells is committed beside it, then carried over."""
 
 import asyncio
 import logging
@@ -13,6 +13,16 @@ from skep.model.topic import Draft, Part
 
 log = logging.getLogger(__name__)
 
+STEPS = [
+    """
+    CREATE TABLE relay (
+        n BIGINT PRIMARY KEY, topic TEXT NOT NULL, id TEXT NOT NULL, mkey TEXT NOT NULL, headers TEXT NOT NULL,
+        body BYTEA NOT NULL
+    );
+    CREATE TABLE relay_count (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
+    INSERT INTO relay_count (id, n) VALUES (0, 0)
+    """
+]
 _CHANNEL = "relay"
 _AT_ONCE = 500
 _PAUSE_SECONDS = 5.0

@@ -49,6 +49,7 @@ class Topics:
 
     async def start(self) -> None:
         await self.db.migrate("topics", STEPS)
+        await self.db.migrate("relay", relay.STEPS)
         now = self.clock.now()
 
         async def work(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""The tables of topics, readers and the relay."""
+"""The tables of topics and readers."""
 
 import re
 
@@ -23,13 +23,7 @@ STEPS = [
     );
     CREATE TABLE queue_end (role TEXT NOT NULL, id BIGINT NOT NULL, topic TEXT NOT NULL, PRIMARY KEY (role, id));
     CREATE TABLE queue_count (role TEXT PRIMARY KEY, next BIGINT NOT NULL);
-    INSERT INTO queue_count (role, next) VALUES ('producer', 0), ('consumer', 0);
-    CREATE TABLE relay (
-        n BIGINT PRIMARY KEY, topic TEXT NOT NULL, id TEXT NOT NULL, mkey TEXT NOT NULL, headers TEXT NOT NULL,
-        body BYTEA NOT NULL
-    );
-    CREATE TABLE relay_count (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
-    INSERT INTO relay_count (id, n) VALUES (0, 0)
+    INSERT INTO queue_count (role, next) VALUES ('producer', 0), ('consumer', 0)
     """
 ]
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.engines.db.base import Tx
+from skep.engines.db.base import Database, Tx
 from skep.model.search import BookInfo, Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
@@ -70,6 +70,9 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Searcher(Protocol):
+    #: whose transactions adopt
+    db: Database
+
     async def start(self) -> None:
         """Open what the database names, set damaged shards aside, remove folders nobody names."""
         ...

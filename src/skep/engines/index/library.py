@@ -1,10 +1,11 @@
 """A library: the folder that holds books, how they are written into it, taken in and merged."""
 
+import asyncio
 import logging
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -179,3 +180,47 @@ def _among(keys: Array, live: Array) -> NDArray[np.bool_]:
     if not len(live):
         return np.zeros(len(keys), bool)
     return np.asarray(live[np.minimum(np.searchsorted(live, keys), len(live) - 1)] == keys)
+
+
+class Librarian:
+    """Keeps the books of a searcher."""
+
+    def __init__(self, folder: Path) -> None:
+        self.library = Library(folder)
+        #: what searches use that begin now
+        self.books = Books()
+        self._turn = asyncio.Lock()
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.library.sweep)
+        await self._open()
+
+    async def _open(self) -> None:
+        self.books = await asyncio.to_thread(self.library.open)
+
+    async def annotate(self, info: BookInfo) -> bool:
+        async with self._turn:
+            try:
+                await asyncio.to_thread(self.library.take_in, info)
+            except (Damaged, OSError) as error:
+                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
+                return False
+            await self._open()
+            return True
+
+    def annotated(self, blobs: Sequence[str]) -> bool:
+        return bool(self.books.has(np.array(blobs, np.bytes_)).all())
+
+    async def merge_once(self, living: Callable[[], Iterable[Array]]) -> bool:
+        """`living`: the ids of all blobs in the index, in pieces; what books say of others is forgotten."""
+        async with self._turn:
+            chosen = pick(self.books.books)
+            if chosen:
+                await asyncio.to_thread(lambda: merge(self.library, chosen, _keys(living())))
+                await self._open()
+            return bool(chosen)
+
+
+def _keys(pieces: Iterable[Array]) -> Array:
+    keys = [keys_of(blobs) for blobs in pieces]
+    return np.unique(np.concatenate(keys)) if keys else np.zeros(0, np.uint64)

@@ -36,6 +36,7 @@ MAPPING: dict[str, Any] = {
         "size": {"type": "long", "index": False},
         "language": {"type": "keyword", "doc_values": False},
         "path": {"type": "keyword"},
+        "blob": {"type": "keyword", "index": False},
         "digest": {"type": "keyword", "index": False},
         "grams": _GRAMS,
         "path_grams": _GRAMS,
@@ -56,6 +57,7 @@ class Row(msgspec.Struct, frozen=True):
     language: str
     #: its hash: paths are any bytes
     path: str
+    blob: str
     digest: str
     grams: str
     path_grams: str
@@ -69,6 +71,7 @@ class Light(msgspec.Struct, frozen=True):
     source: int
     size: int
     path: str
+    blob: str
     digest: str
 
     @property
@@ -77,7 +80,7 @@ class Light(msgspec.Struct, frozen=True):
         return self.place >> PLACE_BITS
 
 
-LIGHT = ("place", "source", "size", "path", "digest")
+LIGHT = ("place", "source", "size", "path", "blob", "digest")
 
 
 def light(hit: dict[str, Any]) -> Light:
@@ -110,6 +113,7 @@ def batches(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
             len(document.content),
             document.language,
             path_hash(document.path),
+            document.blob,
             digest([(document.path, document.blob, document.branches)]),
             words(document_keys(document.content, seen)),
             words(document_keys(document.path + b"\n", seen)),

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class OpenSearchHits(TrigramHits):
     def __init__(self, executor: Executor, node: Node, state: State, *asked: *Asked) -> None:
         self._parts = Parts(node, state, asked)
-        view = View(self._parts, state.standings, state.books)  # type: ignore[arg-type]  # iterated once, as a tuple would be
+        view = View(self._parts, state.standings)  # type: ignore[arg-type]  # iterated once, as a tuple would be
         super().__init__(executor, view, _notice, *asked)
 
     async def __anext__(self) -> FileHit:

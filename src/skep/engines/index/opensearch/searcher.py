@@ -19,14 +19,14 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
-from skep.engines.index.library import Library, merge, pick
+from skep.engines.index.library import Librarian
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, batches
 from skep.engines.index.opensearch.hits import OpenSearchHits
 from skep.engines.index.opensearch.indexes import Indexes
 from skep.engines.index.opensearch.narrow import Filter
 from skep.engines.index.opensearch.node import Node
-from skep.engines.index.opensearch.tables import ALL, Gone, Tables
+from skep.engines.index.opensearch.tables import ALL, Gone, Tables, gone_by, settle
 from skep.engines.index.opensearch.view import Reader, State
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.folders import open_shard
@@ -34,7 +34,7 @@ from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Damaged, SkepError
-from skep.model.search import BookInfo, Damage, Delta, Document, Fence, Limits, Query, ShardInfo
+from skep.model.search import Damage, Delta, Document, Fence, Limits, Query, ShardInfo
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,11 @@ class OpenSearchSearcher:
     def __init__(self, address: Address, db: Database, books: Path) -> None:
         self._node = Node(address)
         self._indexes = Indexes(self._node, address)
+        self.db = db
         self._tables = Tables(db, address.prefix)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
-        self._library = Library(books)
+        self._librarian = Librarian(books)
+        self.annotate, self.annotated = self._librarian.annotate, self._librarian.annotated
         self._shelf = Shelf()
         self._state = State()
         #: states that running searches look at: what they see is not deleted yet
@@ -63,8 +65,7 @@ class OpenSearchSearcher:
     async def start(self) -> None:
         await self._tables.migrate()
         await self._identify()
-        await asyncio.to_thread(self._library.sweep)
-        await self._show_books()
+        await self._librarian.start()
         await self._load()
         await self._measure()
 
@@ -110,7 +111,8 @@ class OpenSearchSearcher:
             generation = await self._tables.begin()
             await asyncio.to_thread(self._write, generation, delta.number, shards)
             also = await watcher(delta, fence, *self._sides(delta, fence, shards)) if watcher else None
-            if not await self._tables.adopt(delta, fence, generation, also):
+            gone = gone_by(delta, generation)
+            if not await self._tables.adopt(delta, fence, lambda tx: settle(tx, generation, gone), also):
                 return False
             await self._load()
             await asyncio.to_thread(_remove, delta.shards)
@@ -125,7 +127,7 @@ class OpenSearchSearcher:
         new = Snapshot(parts, {delta.number: standing})
         return (
             lambda query, limits: self.search(query, mine, limits),
-            lambda query, limits: TrigramHits(self._executor, new, _unread, query, mine, limits, self._shelf),
+            lambda query, limits: self._run(new, query, mine, limits),
         )
 
     @asynccontextmanager
@@ -146,29 +148,21 @@ class OpenSearchSearcher:
         async with self._change():
             if number in self._state.standings:
                 self._sure = False
-                await self._tables.drop(source, Gone(number, ALL, await self._tables.begin()))
+                generation = await self._tables.begin()
+                gone = [Gone(number, ALL, generation)]
+                await self._tables.drop(source, lambda tx: settle(tx, generation, gone))
                 await self._load()
                 await self._tidy()
 
-    async def annotate(self, info: BookInfo) -> bool:
-        async with self._change():
-            try:
-                await asyncio.to_thread(self._library.take_in, info)
-            except (Damaged, OSError) as error:
-                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
-                return False
-            await self._show_books()
-            return True
-
-    async def _show_books(self) -> None:
-        self._state = replace(self._state, books=await asyncio.to_thread(self._library.open))
-
-    def annotated(self, blobs: Sequence[str]) -> bool:
-        return bool(self._state.books.has(np.array(blobs, np.bytes_)).all())
+    def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
+        asked = query, visible, limits, self._shelf, self._librarian.books
+        return TrigramHits(self._executor, snapshot, _unread, *asked)
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
         self._looked_at.add(self._state)
-        return OpenSearchHits(self._executor, self._node, self._state, query, visible, limits, self._shelf)
+        return OpenSearchHits(
+            self._executor, self._node, self._state, query, visible, limits, self._shelf, self._librarian.books
+        )
 
     def standing(self, number: int) -> Standing | None:
         return self._state.standings.get(number)
@@ -205,11 +199,7 @@ class OpenSearchSearcher:
             if not await asyncio.to_thread(self._indexes.is_current):
                 await self._copy()
                 return True
-            chosen = pick(self._state.books.books)
-            if chosen:
-                await asyncio.to_thread(merge, self._library, chosen)
-                await self._show_books()
-            return bool(chosen)
+        return await self._librarian.merge_once(Reader(self._node, self._state).blobs)
 
     async def _copy(self) -> None:
         """Into a new index, aside; then the alias is swapped. Until then the old one answers."""

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from skep.engines.index.base import Size, Standing
-from skep.engines.index.books import Books
 from skep.engines.index.opensearch.documents import LIGHT, PLACE_BITS, Light, light
 from skep.engines.index.opensearch.narrow import Filter, among, likely, narrow
 from skep.engines.index.opensearch.node import Node, Slow
@@ -58,7 +58,6 @@ class State:
     gone: dict[tuple[int, str], int] = field(default_factory=dict)
     aborted: frozenset[int] = frozenset()
     size: Size = field(default_factory=lambda: Size(0, 0, 0))
-    books: Books = field(default_factory=Books)
 
     def is_live(self, one: Light) -> bool:
         if one.source not in self.standings or one.born > self.generation or one.born in self.aborted:
@@ -95,6 +94,9 @@ class Reader:
             if len(hits) < asked["size"]:
                 return
             asked |= {"size": _PAGE, "search_after": hits[-1]["sort"]}
+
+    def blobs(self) -> Iterator[NDArray[np.bytes_]]:
+        return (np.array([one.blob for one in page], np.bytes_) for page in self.lights([]))
 
     def bodies(self, wanted: list[Light]) -> list[tuple[Light, Document]]:
         asked = {"ids": [str(one.place) for one in wanted]}
@@ -141,7 +143,7 @@ class Parts:
     def __init__(self, node: Node, state: State, asked: Asked) -> None:
         self._node = node
         self._state = state
-        self._query, self._visible, self._limits, self._shelf = asked
+        self._query, self._visible, self._limits, self._shelf, _ = asked
         #: there were more
         self.cut = False
 

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import Self
 
 from skep.engines.index.base import Standing, Visible
+from skep.engines.index.books import Books
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.search import OutOfTime, Search
 from skep.engines.index.trigram.snapshot import Snapshot
@@ -19,7 +20,7 @@ _GRACE = 0.5
 
 
 #: what a search needs besides the snapshot
-Asked = tuple[Query, Visible, Limits, Shelf]
+Asked = tuple[Query, Visible, Limits, Shelf, Books]
 #: told of damaged shards, by id, and what is wrong with them
 Noticed = Callable[[dict[str, str]], None]
 
@@ -34,10 +35,11 @@ class _Work:
         self.stopped = False
         self._loop = loop
 
-    def run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits, shelf: Shelf) -> None:
+    def run(self, snapshot: Snapshot, *asked: *Asked) -> None:
+        query, visible, limits, shelf, books = asked
         batch: list[FileHit] = []
         try:
-            search = Search(query, limits, self._watch, shelf)
+            search = Search(query, limits, self._watch, shelf, books)
             sent = time.monotonic()
             for hit in search.run(snapshot, visible):
                 if self.stopped:

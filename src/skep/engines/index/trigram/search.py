@@ -1,10 +1,11 @@
 """Answers a query on a snapshot. Runs in a thread."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from skep.engines.index.base import Visible
+from skep.engines.index.base import Standing, Visible
+from skep.engines.index.books import Books
 from skep.engines.index.trigram.compiled import Compiled, Shelf
 from skep.engines.index.trigram.light import Light, Sieve
 from skep.engines.index.trigram.masks import Masks
@@ -38,21 +39,22 @@ class OutOfTime(Exception):
 class _Field:
     """A shard with the documents that may match, and in which turn each is read."""
 
-    def __init__(self, compiled: Compiled, part: Part, allowed: Mask, snapshot: Snapshot, watch: Watch) -> None:
+    def __init__(
+        self, compiled: Compiled, part: Part, allowed: Mask, standings: Mapping[int, Standing], watch: Watch
+    ) -> None:
         watch()
         shard = self.shard = part.shard
         shard.look()
-        self.masks = Masks(compiled, shard, snapshot.standings, watch)
+        self.masks = Masks(compiled, shard, standings, watch)
         mask = self.masks.candidates(compiled.query)
         ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
         self.ids: Ids = ids[allowed[shard.sources[ids]]]
         self.sieve = Sieve(compiled, self.masks, shard)
-        self._books = snapshot.books
         self._compiled, self._watch = compiled, watch
 
-    def read(self, documents: Ids) -> Reading:
+    def read(self, documents: Ids, books: Books) -> Reading:
         self._watch()
-        return Reading(self._compiled, self.masks, self.shard, self._books, documents, self._watch)
+        return Reading(self._compiled, self.masks, self.shard, books, documents, self._watch)
 
     def turn(self, turn: int) -> Ids:
         likely = self.sieve.likely
@@ -62,8 +64,9 @@ class _Field:
 
 
 class Search:
-    def __init__(self, query: Query, limits: Limits, watch: Watch, shelf: Shelf) -> None:
+    def __init__(self, query: Query, limits: Limits, watch: Watch, shelf: Shelf, books: Books) -> None:
         self._compiled = Compiled(query, shelf)
+        self._books = books
         self._limits = limits
         self._watch = watch
         self._sizes = self._reads()
@@ -133,7 +136,7 @@ class Search:
         """What is to be read, in its order: in turns when the best are wanted, else shard by shard."""
         allowed = snapshot.allowed(visible)
         parts = (part for part in snapshot.parts if allowed[part.shard.numbers].any())
-        fields = (field for part in parts if (field := self._field(part, allowed, snapshot)) is not None)
+        fields = (field for part in parts if (field := self._field(part, allowed, snapshot.standings)) is not None)
         if not self._limits.rank:
             for field in fields:
                 yield field, field.ids
@@ -143,10 +146,10 @@ class Search:
             for field in kept:
                 yield field, field.turn(turn)
 
-    def _field(self, part: Part, allowed: Mask, snapshot: Snapshot) -> _Field | None:
+    def _field(self, part: Part, allowed: Mask, standings: Mapping[int, Standing]) -> _Field | None:
         """None: nothing can match there."""
         try:
-            field = _Field(self._compiled, part, allowed, snapshot, self._watch)
+            field = _Field(self._compiled, part, allowed, standings, self._watch)
         except _UNREADABLE as error:
             self._set_aside(part.shard, error)
             return None
@@ -158,7 +161,7 @@ class Search:
             if is_enough and self._lines >= self._limits.count:
                 self._is_whole = False
                 return
-            reading = field.read(documents)
+            reading = field.read(documents, self._books)
             self._bytes += size
             true = sorted(reading.true(self._compiled.query))
             self._files += len(true)

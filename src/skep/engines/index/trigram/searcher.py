@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -15,20 +15,17 @@ import numpy as np
 
 from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
-from skep.engines.index.books import keys_of
-from skep.engines.index.library import Library
-from skep.engines.index.library import merge as merge_books
-from skep.engines.index.library import pick as pick_books
+from skep.engines.index.library import Librarian
 from skep.engines.index.trigram import folders
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.merge import merge, pick
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
-from skep.engines.index.trigram.tables import Swap, Tables, dying
+from skep.engines.index.trigram.tables import Swap, Tables, dying, exchange
 from skep.engines.index.trigram.tombs import Gone, bury
 from skep.errors import Damaged
-from skep.model.search import BookInfo, Damage, Delta, Fence, Limits, Query, ShardInfo, digest
+from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo, digest
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +38,11 @@ class TrigramSearcher:
     def __init__(self, folder: Path, db: Database, also_close: Callable[[], Awaitable[None]] | None = None) -> None:
         self._folder = folder
         self._also_close = also_close
+        self.db = db
         self._tables = Tables(db)
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
-        self._library = Library(folder / "books")
+        self._librarian = Librarian(folder / "books")
+        self.annotate, self.annotated = self._librarian.annotate, self._librarian.annotated
         self._snapshot = Snapshot()
         #: held while the shard list changes; searches never take it
         self._changing = asyncio.Lock()
@@ -62,17 +61,16 @@ class TrigramSearcher:
             except Damaged as error:
                 await self._set_aside(row["id"], error.message)
         named = {part.shard.id for part in parts} | {row["id"] for row in await self._tables.shards("damaged")}
-        await asyncio.to_thread(folders.remove_unnamed, self._folder, named | {self._library.folder.name})
-        await asyncio.to_thread(self._library.sweep)
-        books = await asyncio.to_thread(self._library.open)
-        self._snapshot = Snapshot(tuple(parts), await self._tables.standings(), books)
+        await asyncio.to_thread(folders.remove_unnamed, self._folder, named | {"books"})
+        await self._librarian.start()
+        self._snapshot = Snapshot(tuple(parts), await self._tables.standings())
 
     async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._changing:
-            stands = self.standing(delta.number)
-            if self._is_repeat(delta, stands):
-                return stands is not None and stands.tips == delta.tips
-            if await self._tables.is_stale(delta, fence):
+            if await self._tables.is_repeat(delta):
+                return True
+            live = {part.shard.id for part in self._snapshot.parts}
+            if await self._tables.is_stale(delta, fence) or any(info.id in live for info in delta.shards):
                 return False
             try:
                 shards = await asyncio.to_thread(folders.move_in, delta.shards, self._folder, delta.number)
@@ -82,22 +80,10 @@ class TrigramSearcher:
             swap = await self._bury(delta, [Part(shard, np.zeros(shard.documents, bool)) for shard in shards])
             standing = Standing(delta.source, delta.number, delta.tips, fence.fetched_at, delta.rules)
             also = await watcher(delta, fence, *self._sides(delta, standing, swap)) if watcher else None
-            if not await self._tables.adopt(delta, fence, swap, also):
+            if not await self._tables.adopt(delta, fence, lambda tx: exchange(tx, swap), also):
                 return False
             await self._show(swap, {**self._snapshot.standings, delta.number: standing})
             return True
-
-    def _is_repeat(self, delta: Delta, stands: Standing | None) -> bool:
-        """Nothing of the delta is waiting to be adopted: it was, or it is not to be had any more."""
-        live = {part.shard.id for part in self._snapshot.parts}
-        waiting = [
-            info
-            for info in delta.shards
-            if info.id not in live and (Path(info.folder).exists() or (self._folder / info.id).exists())
-        ]
-        if delta.shards:
-            return not waiting
-        return stands is not None and stands.tips == delta.tips
 
     async def _bury(self, delta: Delta, added: list[Part]) -> Swap:
         gone = Gone(delta.number, None if delta.base is None else frozenset(delta.gone))
@@ -124,30 +110,15 @@ class TrigramSearcher:
     async def drop(self, source: str, number: int) -> None:
         async with self._changing:
             swap = _swap([], await asyncio.to_thread(bury, self._snapshot.parts, Gone(number, None)))
-            await self._tables.drop(source, swap)
+            await self._tables.drop(source, lambda tx: exchange(tx, swap))
             await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
-
-    async def annotate(self, info: BookInfo) -> bool:
-        async with self._changing:
-            try:
-                await asyncio.to_thread(self._library.take_in, info)
-            except (Damaged, OSError) as error:
-                log.warning("a book cannot be adopted", extra={"book": info.id, "reason": str(error)})
-                return False
-            await self._show_books()
-            return True
-
-    async def _show_books(self) -> None:
-        self._snapshot = replace(self._snapshot, books=await asyncio.to_thread(self._library.open))
-
-    def annotated(self, blobs: Sequence[str]) -> bool:
-        return bool(self._snapshot.books.has(np.array(blobs, np.bytes_)).all())
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
         return self._run(self._snapshot, query, visible, limits)
 
     def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        return TrigramHits(self._executor, snapshot, self._notice, query, visible, limits, self._shelf)
+        asked = query, visible, limits, self._shelf, self._librarian.books
+        return TrigramHits(self._executor, snapshot, self._notice, *asked)
 
     def _notice(self, damaged: dict[str, str]) -> None:
         """A search could not read some shards: set them aside."""
@@ -196,7 +167,7 @@ class TrigramSearcher:
         async with self._merging:
             chosen = pick(self._snapshot.parts)
             if not chosen:
-                return await self._merge_books()
+                return await self._librarian.merge_once(self._snapshot.blobs)
             aside = self._folder / "merging"
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
             paths = [str(self._folder / part.shard.id) for part in chosen]
@@ -221,21 +192,6 @@ class TrigramSearcher:
         swap = Swap(added, (), [part.shard.id for part in chosen])
         await self._tables.swap(swap)
         await self._show(swap, self._snapshot.standings)
-        return True
-
-    async def _merge_books(self) -> bool:
-        snapshot = self._snapshot
-        chosen = pick_books(snapshot.books.books)
-        if not chosen:
-            return False
-
-        def work() -> None:
-            live = [keys_of(part.shard.blobs[~part.dead]) for part in snapshot.parts]
-            merge_books(self._library, chosen, np.unique(np.concatenate(live)) if live else np.zeros(0, np.uint64))
-
-        await asyncio.to_thread(work)
-        async with self._changing:
-            await self._show_books()
         return True
 
     async def close(self) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skep.engines.index.base import Size, Standing, Visible
-from skep.engines.index.books import Books
 from skep.engines.index.trigram.postings import Mask
 from skep.engines.index.trigram.shard import Shard
 
@@ -35,8 +35,6 @@ class Snapshot:
     parts: tuple[Part, ...] = ()
     #: by source number
     standings: dict[int, Standing] = field(default_factory=dict)
-    #: what is defined in their files
-    books: Books = field(default_factory=Books)
 
     def allowed(self, visible: Visible) -> Mask:
         """By source number: seen by the caller, and known to be whole. Long enough for every shard."""
@@ -52,6 +50,9 @@ class Snapshot:
             shard = part.shard
             for document in np.flatnonzero((shard.sources == number) & ~part.dead).tolist():
                 yield shard.path(document), shard.blob(document), int(shard.branches[document])
+
+    def blobs(self) -> Iterator[NDArray[np.bytes_]]:
+        return (part.shard.blobs[~part.dead] for part in self.parts)
 
     @cached_property
     def _size(self) -> int:
