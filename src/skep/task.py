@@ -4,6 +4,7 @@
 
     task.checkpoint("address").set(f"{host}:{port}")
     task.latch("ready").wait(timeout=60)
+    task.record("time", 1.25, "s")
     task.result({"seconds": 1.25})
 
 Only the standard library, and quick to import. Other languages use the HTTP API below it: docs/tasks.md.
@@ -99,6 +100,21 @@ def add(what: str | Sequence[str], **more: Any) -> str:
 
 def result(value: Any) -> None:
     _ask("PUT", "/result", {"value": value})
+
+
+def record(
+    metric: str,
+    value: float | None = None,
+    unit: str = "",
+    *,
+    values: Sequence[float] = (),
+    group: str = "",
+    kind: str = "measure",
+    tags: dict[str, str] | None = None,
+) -> None:
+    """A measurement; of several `values` the median is its value. It is kept when this returns."""
+    body = {"metric": metric, "unit": unit, "values": list(values), "group": group, "kind": kind, "tags": tags or {}}
+    _ask("POST", "/results", body | ({} if value is None else {"value": value}))
 
 
 def log(text: str, level: str = "info") -> None:

@@ -9,6 +9,8 @@ Measure = Literal["count", "min", "max", "mean", "median", "p95"]
 MEASURES: tuple[Measure, ...] = ("count", "min", "max", "mean", "median", "p95")
 #: kinds that every Skep knows; the setting `result_kinds` names more
 KINDS = ("measure", "failure")
+#: property of a task: the class of the machine it runs on
+MACHINE = "skep.machine"
 
 
 class Draft(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

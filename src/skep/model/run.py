@@ -83,6 +83,8 @@ class Facts(msgspec.Struct, frozen=True):
     tools: dict[str, str]
     #: limit -> how this machine holds tasks to it
     limits: dict[str, str]
+    #: class of machines whose measurements may be compared
+    machine: str
 
 
 class Sample(msgspec.Struct, frozen=True):

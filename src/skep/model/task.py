@@ -39,6 +39,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     #: inherited from the context; the task's own win
     properties: dict[str, str] = {}
     environment: dict[str, str] = {}
+    #: patterns of files it leaves with results, besides results.jsonl
+    results: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     #: which workers may do it: an expression over their facts
     selector: str = ""

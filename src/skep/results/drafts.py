@@ -18,7 +18,8 @@ def checked(draft: Draft, kinds: Collection[str]) -> Draft:
     """With its value; BadInput says what is wrong with it."""
     if draft.kind not in kinds:
         raise BadInput(
-            f"{draft.kind[:80]!r} is no kind of result", hint=f"known: {', '.join(kinds)}; result_kinds names more"
+            f"{draft.kind[:80]!r} is no kind of result; known are {', '.join(kinds)}",
+            hint="the setting result_kinds names more",
         )
     failure = draft.kind == "failure"
     if not draft.metric and not failure:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from skep.errors import BadInput, TooLarge
-from skep.model.result import Draft
-from skep.results.drafts import MOST_VALUES
+from skep.model.result import KINDS, Draft
+from skep.results.drafts import MOST_VALUES, checked
 
 #: bytes of one file
 LARGEST = 16_000_000
@@ -59,8 +59,9 @@ def _lines(name: str, body: bytes) -> Iterator[Draft]:
             continue
         try:
             # not msgspec's decoder: it would say of NaN only that it is no JSON
-            yield msgspec.convert(json.loads(line), Draft)
-        except (msgspec.ValidationError, *_WRONG) as error:
+            draft = msgspec.convert(json.loads(line), Draft)
+            yield checked(draft, (draft.kind,))
+        except (msgspec.ValidationError, BadInput, *_WRONG) as error:
             raise BadInput(
                 f"{name}, line {number}: {error}"[:500],
                 hint='each line is one result: {"metric": "time", "value": 1.25, "unit": "s"}',
@@ -114,7 +115,7 @@ def _draft(metric: str, value: float | None, unit: str, group: str, values: Any,
     """Of many repetitions every n-th is kept: enough for a noise estimate, and for a picture."""
     step = -(-len(values) // MOST_VALUES) or 1
     given = {"metric": metric, "value": value, "unit": unit, "values": values[::step], "group": group, "tags": tags}
-    return msgspec.convert(given, Draft)
+    return checked(msgspec.convert(given, Draft), KINDS)
 
 
 def _tags(given: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from skep.errors import BadInput, Conflict, NotFound, TooLarge
 from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.ids import result_id
-from skep.model.result import KINDS, Aggregate, Draft, Result, ResultQuery, Series
+from skep.model.result import KINDS, MACHINE, Aggregate, Draft, Result, ResultQuery, Series
 from skep.model.task import TaskSpec
 from skep.results.drafts import checked
 from skep.results.fields import FIELDS, FROM, Order, condition, field
@@ -189,7 +189,7 @@ class _Where:
             benchmark=of("skep.benchmark", ""),
             source=of("skep.source", spec.source),
             ref=of("skep.ref", ""),
-            machine=of("skep.machine", machine),
+            machine=of(MACHINE, machine),
         )
         self._commit = of("skep.commit", "")
         self._made_at = _seconds(of("skep.made_at", ""), now)

@@ -33,7 +33,12 @@ _VERBS = {
     ("GET", "state"): "state.get",
     ("PUT", "state"): "state.set",
 }
-_NAMELESS = {("POST", "tasks"): "task.add", ("PUT", "result"): "result.set", ("POST", "log"): "log.add"}
+_NAMELESS = {
+    ("POST", "tasks"): "task.add",
+    ("PUT", "result"): "result.set",
+    ("POST", "results"): "results.add",
+    ("POST", "log"): "log.add",
+}
 _NAME = re.compile(r"[^\x00-\x1f/]{1,200}")
 
 

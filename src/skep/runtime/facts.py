@@ -1,7 +1,9 @@
 """The machine of a worker: facts that tasks select by, and samples of its load. Read from /proc; Linux only."""
 
+import hashlib
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -41,6 +43,7 @@ class Machine:
             python=platform.python_version(),
             tools={name: path for name in self._tools if (path := shutil.which(name))},
             limits=_LIMITS,
+            machine=machine_class(),
         )
 
     def sample(self) -> Sample:
@@ -59,6 +62,16 @@ class Machine:
             load=os.getloadavg(),
             processes=sum(path.name.isdigit() for path in Path("/proc").iterdir()),
         )
+
+
+def machine_class() -> str:
+    """The same on machines whose measurements may be compared: processor, number of cores, system."""
+    model = next(
+        (" ".join(line[2:]) for line in _lines("cpuinfo") if line[:2] == ["model", "name"]), platform.machine()
+    )
+    text = f"{model} x{os.cpu_count()} {platform.system().lower()}"
+    digest = hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9.]+', '-', text).strip('-')[:60]}-{digest}"
 
 
 def _lines(name: str) -> list[list[str]]:

@@ -7,7 +7,7 @@ async with Runtime(folder, settings, clock) as runtime:
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ import msgspec
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import Conflict, Unavailable
+from skep.errors import Conflict, SkepError, Unavailable
 from skep.model.run import Command, Ended
 from skep.runtime import commands
 from skep.runtime.api import Api, Handler
@@ -25,6 +25,9 @@ from skep.runtime.leftovers import end_left_overs
 from skep.runtime.output import OnOutput, Outputs
 
 log = logging.getLogger("skep.runtime")
+
+#: done in the folder where a command works, before it begins and when it has ended
+InFolder = Callable[[Path], Awaitable[None]]
 _DISK_SHARE, _DISK_LEAST, _DISK_MOST = 20, 0.2, 30.0
 
 
@@ -66,10 +69,12 @@ class Runtime:
             await self._sweep()
         await asyncio.to_thread(self._folders.prune)
 
-    async def run(self, command: Command, on_output: OnOutput) -> Ended:
+    async def run(
+        self, command: Command, on_output: OnOutput, *, before: InFolder | None = None, after: InFolder | None = None
+    ) -> Ended:
         """Whatever way this ends, also when it is cancelled: by then nothing of the command is alive.
 
-        An error of `on_output` ends the run and is raised.
+        An error of `on_output` ends the run and is raised; so is one of `before` and, if the command did well, `after`.
         """
         commands.check(command)
         run = _Run(command)
@@ -80,7 +85,7 @@ class Runtime:
         try:
             if (path := commands.found(command.argv[0])) is None:
                 return commands.explained(Ended(reason="not_found"), command)
-            return await self._in_folder(run, path, on_output)
+            return await self._in_folder(run, path, on_output, before, after)
         finally:
             del self._runs[run.name]
 
@@ -114,17 +119,28 @@ class Runtime:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _in_folder(self, run: _Run, path: str, on_output: OnOutput) -> Ended:
+    async def _in_folder(
+        self, run: _Run, path: str, on_output: OnOutput, before: InFolder | None, after: InFolder | None
+    ) -> Ended:
         command = run.command
         folder = await asyncio.to_thread(self._folders.make, command.task, command.attempt, self._clock.now())
         keep = True
         try:
+            if before:
+                await before(folder / "work")
             environment = commands.environment(command, folder) | {MARK: str(self.folder)}
             if self._api:
                 async with self._api.open(command) as access:
                     ended = await self._started(run, path, folder, environment | access, on_output)
             else:
                 ended = await self._started(run, path, folder, environment, on_output)
+            if after:
+                try:
+                    await after(folder / "work")
+                except SkepError as error:
+                    if ended.ok:
+                        raise
+                    log.info("after %s, which had failed: %s", run.name, error.message)
             keep = not ended.ok
             return ended
         finally:

@@ -69,6 +69,9 @@ def _checked(task: TaskSpec) -> TaskSpec:
         raise BadInput(f"task {task.name!r} of kind {task.kind!r} takes no argv", hint="give arguments instead")
     if any("\0" in word for word in (*task.argv, *task.environment, *task.environment.values())):
         raise BadInput(f"task {task.name!r}: a zero byte cannot be passed to a program")
+    for pattern in task.results:
+        if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+            raise BadInput(f"task {task.name!r}: {pattern!r} is no pattern of files in its folder")
     if not 0 <= task.retries <= _MOST_RETRIES:
         raise BadInput(f"task {task.name!r}: {task.retries} retries; 0 to {_MOST_RETRIES} are allowed")
     if not 0 <= task.backoff <= _LONGEST or not (task.timeout is None or 0 < task.timeout <= _LONGEST):

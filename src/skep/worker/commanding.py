@@ -6,15 +6,20 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from skep.clock import Clock
 from skep.config import Settings
 from skep.errors import BadInput
 from skep.link.messages import AnswerBody, AskBody
+from skep.model.result import MACHINE, Draft
 from skep.model.run import Command
 from skep.model.task import Call, Chunk, Reply, Run, Stream, TaskHold, Written
+from skep.results.drafts import checked
 from skep.runtime.api import TaskCall
 from skep.runtime.service import Runtime
 from skep.worker.doer import TaskFailed
+from skep.worker.recording import Recording, found
 
 log = logging.getLogger(__name__)
 
@@ -22,16 +27,23 @@ Ask = Callable[[AskBody], Awaitable[AnswerBody]]
 
 
 class Commanding:
-    def __init__(self, settings: Settings, folder: Path, clock: Clock, ask: Ask) -> None:
+    def __init__(self, settings: Settings, folder: Path, clock: Clock, ask: Ask, recording: Recording) -> None:
         self._clock = clock
+        self._recording = recording
         self._ask = ask
         self.runtime = Runtime(folder, settings, clock, self._called)
         self._results: dict[TaskHold, Any] = {}
 
     async def do(self, run: Run) -> Any:
         hold, spec = (run.task, run.attempt), run.spec
-        command = Command(*hold, run.context, spec.argv, spec.environment, spec.properties, spec.limits)
-        running = asyncio.create_task(self.runtime.run(command, _Teller(run, self._clock, self._ask).tell))
+        properties = {MACHINE: self._recording.machine, **spec.properties}
+        command = Command(*hold, run.context, spec.argv, spec.environment, properties, spec.limits)
+
+        async def after(work: Path) -> None:
+            await self._recording.add(hold, await asyncio.to_thread(found, work, spec.results))
+
+        tell = _Teller(run, self._clock, self._ask).tell
+        running = asyncio.create_task(self.runtime.run(command, tell, after=after))
         try:
             ended = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -40,6 +52,7 @@ class Commanding:
             raise
         finally:
             result = self._results.pop(hold, None)
+        await self._recording.settled(hold)
         if not ended.ok:
             raise TaskFailed(ended.message, ended.code)
         return result
@@ -51,6 +64,9 @@ class Commanding:
                     raise BadInput('the body should be {"value": …}')
                 self._results[call.task, call.attempt] = call.body["value"]
                 return {}
+            case "results.add":
+                await self._recording.add((call.task, call.attempt), _drafts(call.body))
+                return {}
             case "log.add":
                 body = call.body if isinstance(call.body, dict) else {}
                 level = logging.getLevelNamesMapping().get(str(body.get("level", "info")).upper(), logging.INFO)
@@ -59,6 +75,15 @@ class Commanding:
             case _:
                 reply = await self._ask(Call(call.task, call.attempt, call.verb, call.name, call.body, call.wait))
                 return reply.value if isinstance(reply, Reply) else None
+
+
+def _drafts(body: Any) -> list[Draft]:
+    """Whether there are such kinds, the coordinator knows."""
+    try:
+        drafts = msgspec.convert(body if isinstance(body, list) else [body], list[Draft])
+    except msgspec.ValidationError as error:
+        raise BadInput(f"this is no result: {error}", hint='{"metric": "time", "value": 1.25, "unit": "s"}') from None
+    return [checked(draft, (draft.kind,)) for draft in drafts]
 
 
 class _Teller:

@@ -41,6 +41,7 @@ class Offering:
                 "os": facts.os,
                 "kernel": facts.kernel,
                 "arch": facts.arch,
+                "machine": facts.machine,
                 "python": facts.python,
                 "cpu": float(facts.cpus),
                 "memory": float(facts.memory),

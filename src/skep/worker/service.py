@@ -18,6 +18,7 @@ from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Open, Orde
 from skep.manager.service import manage
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
+from skep.runtime.facts import machine_class
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
 from skep.worker.checking import Checking
@@ -27,6 +28,7 @@ from skep.worker.giving import Giving
 from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
 from skep.worker.poller import Poller
+from skep.worker.recording import Recording
 from skep.worker.replicating import KIND, Replicating
 from skep.worker.store import Store
 
@@ -74,7 +76,9 @@ class Worker:
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing
-        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask)
+        recording = Recording(db, link.ask, machine_class())
+        await recording.start()
+        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask, recording)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
@@ -92,18 +96,21 @@ class Worker:
         store.on_outcome = link.ring
         await post.poller.load()
         try:
-            await self._loops(store, post, link, checking)
+            await self._loops(store, post, link, checking, recording)
         finally:
             await post.giving.close()
             await indexing.close()
             await commanding.runtime.close()
 
-    async def _loops(self, store: Store, post: "_Post", link: LinkClient, checking: Checking) -> None:
+    async def _loops(
+        self, store: Store, post: "_Post", link: LinkClient, checking: Checking, recording: Recording
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(_poll(post))
             group.create_task(checking.patrol())
             group.create_task(post.doer.run())
             group.create_task(link.run())
+            group.create_task(recording.run())
             if self._lines is not None:
                 group.create_task(self._lines.run(link.ask))
             if "manager" in self._settings.roles:

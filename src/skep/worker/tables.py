@@ -18,6 +18,10 @@ STEPS = [
     CREATE INDEX look_next ON look (next_look, source);
     CREATE INDEX held_released ON held (source) WHERE released = 1;
     CREATE TABLE outbox (n BIGINT PRIMARY KEY, body BYTEA NOT NULL);
+    CREATE TABLE recorded (
+        task TEXT NOT NULL, attempt BIGINT NOT NULL, number BIGINT NOT NULL, body BYTEA NOT NULL,
+        PRIMARY KEY (task, attempt, number)
+    );
     CREATE TABLE host (name TEXT PRIMARY KEY, rests_until DOUBLE PRECISION NOT NULL, pace DOUBLE PRECISION NOT NULL)
     """
 ]

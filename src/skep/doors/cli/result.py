@@ -1,9 +1,7 @@
 """`skep result …`."""
 
 import sys
-import time
 from argparse import Namespace
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -11,21 +9,22 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.listing import print_json
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.listing import print_all, print_json
+from skep.doors.cli.terminal import ago, clean
 from skep.model.result import MEASURES, Result, Series
 from skep.results.readers import LARGEST, read
 
+_HEAD = ("BENCHMARK", "GROUP", "METRIC", "VALUE", "COMMIT", "MACHINE", "RECORDED")
+
 
 def listing(args: Namespace) -> int:
+    def row(one: Result, now: float) -> list[str]:
+        value = one.kind if one.kind == "failure" else f"{one.value:g} {one.unit}".strip()
+        return [one.benchmark, one.group, one.metric, value, one.commit[:12], one.machine, ago(one.at, now)]
+
     with Client() as client:
         found = list(islice(client.results.list(args.where, order=args.order), args.limit))
-    now = time.time()
-    rows = [
-        (one.benchmark, one.group, one.metric, _measured(one), one.commit[:12], one.machine, ago(one.at, now))
-        for one in found
-    ]
-    return _told(args, found, ("BENCHMARK", "GROUP", "METRIC", "VALUE", "COMMIT", "MACHINE", "RECORDED"), rows)
+    return print_all(found, _HEAD, row, json=args.json)
 
 
 def show(args: Namespace) -> int:
@@ -53,19 +52,23 @@ def record(args: Namespace) -> int:
 def series(args: Namespace) -> int:
     with Client() as client:
         found = client.results.series(args.where)
-    rows = [["" if part is None else part for part in msgspec.structs.astuple(one)] for one in found]
-    return _told(args, found, [name.upper() for name in Series.__struct_fields__], rows)
+    head = [name.upper() for name in Series.__struct_fields__]
+    return print_all(found, head, lambda one, _: [part or "" for part in msgspec.structs.astuple(one)], json=args.json)
 
 
 def aggregate(args: Namespace) -> int:
     by = args.by.split(",") if args.by else []
     with Client() as client:
         found = client.results.aggregate(args.where, by)
-    rows = [
-        [*map(str, one.by.values()), one.metric, one.unit, *(f"{getattr(one, name):g}" for name in MEASURES)]
-        for one in found
-    ]
-    return _told(args, found, [name.upper() for name in (*by, "metric", "unit", *MEASURES)], rows)
+    head = [name.upper() for name in (*by, "metric", "unit", *MEASURES)]
+    return print_all(
+        found,
+        head,
+        lambda one, _: [
+            *map(str, one.by.values()), one.metric, one.unit, *(f"{getattr(one, name):g}" for name in MEASURES),
+        ],
+        json=args.json,
+    )  # fmt: skip
 
 
 def export(args: Namespace) -> int:
@@ -74,16 +77,3 @@ def export(args: Namespace) -> int:
         for line in client.results.export(args.where, fields=fields, order=args.order, format=args.format):
             print(line)
     return exits.OK
-
-
-def _told(args: Namespace, found: Sequence[object], head: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    if not args.json:
-        print(table(head, rows, width(sys.stdout)))
-        return exits.OK
-    for one in found:
-        print_json(one)
-    return exits.OK
-
-
-def _measured(one: Result) -> str:
-    return one.kind if one.kind == "failure" else f"{one.value:g} {one.unit}".strip()

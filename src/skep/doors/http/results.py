@@ -22,7 +22,7 @@ Where = Annotated[
 Fields = Annotated[str, QueryParameter(description="only these, divided by commas", max_length=1000)]
 Order = Annotated[str, QueryParameter(description="a field; with - before it the largest first", max_length=100)]
 By = Annotated[str, QueryParameter(description="fields, divided by commas", max_length=1000)]
-Format = Annotated[Literal["jsonl", "csv"], QueryParameter(description="JSON lines, or CSV with a head")]
+Format = Annotated[Literal["jsonl", "csv"], QueryParameter(name="format", description="JSON lines, or CSV with a head")]
 Part = Annotated[str, QueryParameter(max_length=500)]
 Points = Annotated[int, QueryParameter(ge=1, le=100_000, description="the newest of them")]
 
@@ -85,7 +85,7 @@ async def export_results(
     where: Where = None,
     fields: Fields = "",
     order: Order = "at",
-    form: Annotated[Format, QueryParameter(name="format")] = "jsonl",
+    form: Format = "jsonl",
 ) -> Stream:
     query = ResultQuery(tuple(where or ()), _names(fields), order)
     # what is wrong with it is said before a stream begins
