@@ -1,0 +1,245 @@
+"""Keeps the index of records: what waits in the backlog becomes records, after so many entries or so long a time."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.dataone.fields import HIDDEN, KIND
+from skep.dataone.packages import Packages
+from skep.dataone.record import record
+from skep.dataone.science import science
+from skep.dataone.science.ore import package
+from skep.dataone.science.reading import MOST_BYTES, Read
+from skep.dataone.store import Store
+from skep.dataone.tables import BACKLOG, Stored, among
+from skep.dataone.types import PUBLIC
+from skep.engines.db.base import Database, Tx
+from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
+from skep.errors import BadInput
+from skep.model.answers import RecordHit, RecordPage
+from skep.model.caller import Caller
+
+log = logging.getLogger(__name__)
+
+WORK = "index"
+STEPS = ["CREATE TABLE indexing (id BIGINT PRIMARY KEY, bulk BIGINT NOT NULL); INSERT INTO indexing VALUES (0, 0)"]
+_AT_ONCE = 500
+#: of documents that are in memory at a time
+_BYTES_AT_ONCE = 8_000_000
+_AUDIT_EVERY = 600.0
+
+
+class Indexing(msgspec.Struct, frozen=True):
+    """How the index stands."""
+
+    waiting: int
+    #: since when the oldest waits
+    oldest: float | None
+    #: in bulk-load mode nothing is indexed
+    bulk: bool
+
+
+class RecordIndex:
+    def __init__(
+        self, db: Database, clock: Clock, store: Store, records: Records, *, after: int, within: float, base: str
+    ) -> None:
+        """Indexing begins when `after` entries wait, or the oldest for `within` seconds. `base`: where we are reached."""
+        self._db = db
+        self._clock = clock
+        self._store = store
+        self._records = records
+        self._after = after
+        self._within = within
+        self._base = base
+        self.packages = Packages(db, store)
+        self._anew = False
+
+    async def start(self) -> None:
+        await self._db.migrate("indexing", STEPS)
+        await self.packages.start()
+        self._anew = await self._records.declare(KIND)
+
+    async def follow(self) -> None:
+        """For ever. What the engine lost, or never had, is found by the audit, which is also repeated."""
+        audited = float("-inf") if self._anew else self._clock.now()
+        async with self._db.listen(BACKLOG) as bell:
+            while True:
+                now = self._clock.now()
+                standing = await self.standing()
+                if now - audited >= _AUDIT_EVERY and not standing.bulk:
+                    await self.audit()
+                    audited = now
+                elif standing.oldest is None or standing.bulk:
+                    if self._anew and not standing.bulk:
+                        await self._records.filled(KIND.name)
+                        self._anew = False
+                    await bell.wait(self._within)
+                elif standing.waiting < self._after and (left := standing.oldest + self._within - now) > 0:
+                    await bell.wait(min(left, self._within))
+                else:
+                    await self.drain()
+
+    async def standing(self) -> Indexing:
+        rows = await self._db.read(
+            "SELECT bulk, (SELECT count(*) FROM backlog WHERE work = :work) AS waiting,"
+            " (SELECT min(at) FROM backlog WHERE work = :work) AS oldest FROM indexing",
+            work=WORK,
+        )
+        return Indexing(rows[0]["waiting"], rows[0]["oldest"], bool(rows[0]["bulk"]))
+
+    async def bulk(self, caller: Caller, on: bool) -> None:
+        """Bulk-load mode: nothing is indexed until it is over, then all of it."""
+        caller.need("admin")
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("UPDATE indexing SET bulk = :bulk", bulk=int(on))
+            await note(tx, self._clock.now(), caller, "dataone.bulk", "on" if on else "off")
+            tx.ring(BACKLOG)
+
+        await self._db.write(work)
+
+    async def drain(self) -> None:
+        """Index everything that waits, unless bulk-load mode begins."""
+        while (waiting := await self._store.backlog(WORK, _AT_ONCE)) and not (await self.standing()).bulk:
+            await self._index([pid for pid, _ in waiting])
+            await self._store.worked(WORK, waiting)
+
+    async def audit(self) -> int:
+        """Compare everything in the store with its record; how many records were wrong and now wait to be repaired."""
+        found = 0
+        last = ""
+        while True:
+            rows = await self._db.read(
+                "SELECT pid, serial, archived, deleted FROM sysmeta WHERE pid > :last ORDER BY pid LIMIT :limit",
+                last=last,
+                limit=MOST_RECORDS,
+            )
+            if not rows:
+                break
+            pids = [row["pid"] for row in rows]
+            have = {one.id: one.values.get("state") for one in (await self._by_id(pids)).records}
+            wrong = [
+                row["pid"]
+                for row in rows
+                if have.get(row["pid"]) != (None if row["archived"] or row["deleted"] else str(row["serial"]))
+            ]
+            await self._store.again(WORK, wrong) if wrong else None
+            found, last = found + len(wrong), pids[-1]
+        if found:
+            log.warning("records were missing or old", extra={"records": found})
+        return found
+
+    async def _by_id(self, pids: Sequence[str]) -> Page:
+        return await self._records.search(KIND.name, Ask(only=(OneOf("id", pids),), limit=len(pids)))
+
+    # from objects to records
+
+    async def _index(self, pids: Sequence[str]) -> None:
+        stored = await self._store.get_many(pids)
+        live = {pid: one for pid, one in stored.items() if not one.meta.archived}
+        again = await self._map(pids, live) | await self._named_as_series([pid for pid in pids if pid not in stored])
+        related = await self.packages.relations(live.values())
+        reads = await self._read(live.values())
+        made = [record(one, reads.get(pid, Read()), related[pid], self._base) for pid, one in live.items()]
+        if gone := [pid for pid in pids if pid not in live]:
+            await self._records.delete(KIND.name, OneOf("id", gone))
+        await self._records.put(KIND.name, made)
+        if again := again - set(pids):
+            await self._store.again(WORK, again)
+
+    async def _map(self, pids: Sequence[str], live: dict[str, Stored]) -> set[str]:
+        """Take in what resource maps say; whose records that changes."""
+        known = await self.packages.states(pids)
+        changed: set[str] = set()
+        for pid in pids:
+            one = live.get(pid)
+            if one is None or one.kind != "RESOURCE" or not one.blob:
+                if pid in known:
+                    changed |= await self.packages.put(pid, "", None)
+                continue
+            now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by}"
+            if known.get(pid) == now:
+                continue
+            body = [chunk async for chunk in self._store.content(one)]
+            try:
+                found = await asyncio.to_thread(package, body)
+            except ValueError as error:
+                log.warning("a resource map says nothing", extra={"pid": pid, "reason": str(error)})
+                found = None
+            changed |= await self.packages.put(pid, now, found)
+        return changed
+
+    async def _named_as_series(self, ids: Sequence[str]) -> set[str]:
+        """Maps may name a series: then it is about whatever belongs to it."""
+        if not ids:
+            return set()
+        places, names = among(ids)
+        sql = f"SELECT pid FROM sysmeta WHERE deleted = 0 AND series IN ({places})"  # noqa: S608
+        return {row["pid"] for row in await self._db.read(sql, **names)}
+
+    async def _read(self, objects: Collection[Stored]) -> dict[str, Read]:
+        """What their documents say, in a thread; only so many bytes of them are in memory at a time."""
+        reads: dict[str, Read] = {}
+        bodies: dict[str, tuple[str, bytes]] = {}
+        size = 0
+        for one in objects:
+            if one.kind != "METADATA" or not one.blob or one.meta.size > MOST_BYTES:
+                continue
+            body = b"".join([chunk async for chunk in self._store.content(one)])
+            bodies[one.meta.identifier] = one.meta.format_id, body
+            size += len(body)
+            if size > _BYTES_AT_ONCE:
+                reads |= await asyncio.to_thread(_read_all, bodies)
+                bodies, size = {}, 0
+        return reads | await asyncio.to_thread(_read_all, bodies)
+
+    # asked by callers
+
+    async def search(self, caller: Caller, ask: Ask) -> Page:
+        """Only what the caller may read, as things stand now: the index may lag, the answer does not."""
+        caller.need("read")
+        if who := subjects(caller):
+            ask = msgspec.structs.replace(ask, only=(*ask.only, OneOf("readers", sorted(who))))
+        page = await self._records.search(KIND.name, ask)
+        stored = await self._store.get_many([one.id for one in page.records]) if page.records else {}
+        seen = [one for one in page.records if one.id in stored and _shows(stored[one.id], who)]
+        hidden = len(page.records) - len(seen)
+        return Page([_shown(one) for one in seen], page.total - hidden, page.facets)
+
+    async def find(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
+        """What `type:record` asks for."""
+        if page and not page.isdecimal():
+            raise BadInput(f"{page!r} is not a page token of this search", hint="use `next_page` of the answer before")
+        start = int(page or 0)
+        found = await self.search(caller, Ask(words, start=start, limit=limit))
+        hits = [RecordHit(one.id, str(one.values.get("title", one.id)), _brief(one), score=one.score) for one in found.records]
+        goes_on = found.total > start + limit
+        return RecordPage(hits, found.total, str(start + limit) if goes_on else "")
+
+
+def subjects(caller: Caller) -> frozenset[str]:
+    """Whom the caller stands for among DataONE's subjects; none: an admin, who sees everything."""
+    if caller.may("admin"):
+        return frozenset()
+    return frozenset((PUBLIC, caller.subject, "authenticatedUser") if caller.known else (PUBLIC,))
+
+
+def _shows(one: Stored, who: frozenset[str]) -> bool:
+    return not one.meta.archived and (not who or one.meta.may("read", who))
+
+
+def _shown(one: Found) -> Found:
+    return Found(one.id, {name: value for name, value in one.values.items() if name not in HIDDEN}, one.score)
+
+
+def _brief(one: Found) -> dict[str, object]:
+    return {name: one.values[name] for name in ("origin", "formatId", "datasource") if name in one.values}
+
+
+def _read_all(bodies: dict[str, tuple[str, bytes]]) -> dict[str, Read]:
+    return {pid: science(*given) for pid, given in bodies.items()}
+

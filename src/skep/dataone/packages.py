@@ -1,0 +1,95 @@
+"""Which objects belong together, as resource maps say. A map may come before its members, and name series."""
+
+from collections.abc import Collection
+
+from skep.dataone.record import Relations, superseded
+from skep.dataone.science.ore import Package
+from skep.dataone.store import Store
+from skep.dataone.tables import Stored, among
+from skep.engines.db.base import Database, Tx
+
+STEPS = [
+    """
+    CREATE TABLE package (map TEXT PRIMARY KEY, state TEXT NOT NULL);
+    CREATE TABLE relation (
+        map TEXT NOT NULL, kind TEXT NOT NULL, one TEXT NOT NULL, other TEXT NOT NULL,
+        PRIMARY KEY (map, kind, one, other)
+    );
+    CREATE INDEX relation_one ON relation (one, kind);
+    CREATE INDEX relation_other ON relation (other, kind)
+    """
+]
+#: of a relation: `one` is a member of the map; `one` documents `other`
+_MEMBER, _DOCUMENTS = "member", "documents"
+
+
+class Packages:
+    def __init__(self, db: Database, store: Store) -> None:
+        self._db = db
+        self._store = store
+
+    async def start(self) -> None:
+        await self._db.migrate("package", STEPS)
+
+    async def states(self, maps: Collection[str]) -> dict[str, str]:
+        places, names = among(maps)
+        rows = await self._db.read(f"SELECT map, state FROM package WHERE map IN ({places})", **names)  # noqa: S608
+        return {row["map"]: row["state"] for row in rows}
+
+    async def put(self, map: str, state: str, package: Package | None) -> set[str]:
+        """What the map says from now on (None: nothing). Everybody whose record that changes."""
+        rows = [(_MEMBER, member, "") for member in package.members] if package else []
+        rows += [(_DOCUMENTS, *pair) for pair in package.documents] if package else []
+
+        async def work(tx: Tx) -> set[str]:
+            old = await tx.rows("DELETE FROM relation WHERE map = :map RETURNING one, other", map=map)
+            await tx.rows("DELETE FROM package WHERE map = :map", map=map)
+            if package is not None:
+                await tx.rows("INSERT INTO package (map, state) VALUES (:map, :state)", map=map, state=state)
+                await tx.many(
+                    "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)"
+                    " ON CONFLICT (map, kind, one, other) DO NOTHING",
+                    [{"map": map, "kind": kind, "one": one, "other": other} for kind, one, other in rows],
+                )
+            return {row[side] for row in old for side in ("one", "other")}
+
+        before = await self._db.write(work)
+        return (before | {name for _, *names in rows for name in names}) - {"", map}
+
+    async def members(self, map: str) -> list[str]:
+        rows = await self._db.read("SELECT one FROM relation WHERE map = :map AND kind = :kind", map=map, kind=_MEMBER)
+        return [row["one"] for row in rows]
+
+    async def relations(self, objects: Collection[Stored]) -> dict[str, Relations]:
+        """By identifier. What is said of a series is said of its newest version."""
+        names = {one.meta.identifier: one.meta.identifier for one in objects}
+        series = {one.meta.series_id for one in objects if one.meta.series_id}
+        found = await self._rows({*names, *series})
+        for name in series & {row[side] for row in found for side in ("one", "other")}:
+            if head := await self._store.head(name):
+                names[name] = head
+        stored = await self._store.get_many({row["map"] for row in found}) if found else {}
+        maps = {name: one.meta for name, one in stored.items() if not one.meta.archived}
+        related = {pid: Relations() for pid in names}
+        for row in found:
+            if row["kind"] == _MEMBER and row["map"] in maps and row["one"] in names:
+                related[names[row["one"]]].resource_maps[row["map"]] = None
+        for one in related.values():
+            for old in superseded({name: maps[name] for name in one.resource_maps}):
+                del one.resource_maps[old]
+        for row in found:
+            if row["kind"] == _DOCUMENTS:
+                for side, far in (("one", "other"), ("other", "one")):
+                    near = related.get(names.get(row[side], ""))
+                    if near is not None and row["map"] in near.resource_maps:
+                        (near.documents if side == "one" else near.documented_by)[row[far]] = None
+        return related
+
+    async def _rows(self, ids: Collection[str]) -> list[dict[str, str]]:
+        places, names = among(ids)
+        sides = " UNION ".join(
+            f"SELECT map, kind, one, other FROM relation WHERE {side} IN ({places})"  # noqa: S608
+            for side in ("one", "other")
+        )
+        return [dict(row) for row in await self._db.read(f"{sides} ORDER BY map, one, other", **names)]
+
