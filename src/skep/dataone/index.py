@@ -47,7 +47,7 @@ class RecordIndex:
     def __init__(
         self, db: Database, clock: Clock, store: Store, records: Records, *, after: int, within: float, base: str
     ) -> None:
-        """Indexing begins when `after` entries wait, or the oldest for `within` seconds. `base`: where we are reached."""
+        """It begins when `after` entries wait, or the oldest for `within` seconds. `base`: where we are reached."""
         self._db = db
         self._clock = clock
         self._store = store
@@ -216,7 +216,10 @@ class RecordIndex:
             raise BadInput(f"{page!r} is not a page token of this search", hint="use `next_page` of the answer before")
         start = int(page or 0)
         found = await self.search(caller, Ask(words, start=start, limit=limit))
-        hits = [RecordHit(one.id, str(one.values.get("title", one.id)), _brief(one), score=one.score) for one in found.records]
+        hits = [
+            RecordHit(one.id, str(one.values.get("title", one.id)), _brief(one), score=one.score)
+            for one in found.records
+        ]
         goes_on = found.total > start + limit
         return RecordPage(hits, found.total, str(start + limit) if goes_on else "")
 
@@ -242,4 +245,3 @@ def _brief(one: Found) -> dict[str, object]:
 
 def _read_all(bodies: dict[str, tuple[str, bytes]]) -> dict[str, Read]:
     return {pid: science(*given) for pid, given in bodies.items()}
-

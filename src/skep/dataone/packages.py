@@ -92,4 +92,3 @@ class Packages:
             for side in ("one", "other")
         )
         return [dict(row) for row in await self._db.read(f"{sides} ORDER BY map, one, other", **names)]
-

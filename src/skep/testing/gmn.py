@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from skep.testing.nats import free_port
 from skep.testing.postgres import running_postgres
-from skep.testing.server import free_port
 
 NODE_ID = "urn:node:SkepTestMN"
 START_SECONDS = 120.0
 _PYTHON = Path(sys.prefix) / "gmn" / "bin" / "python"
+_GUNICORN = ("-m", "gunicorn", "--no-control-socket", "-w", "2")
+_SELF_SIGNED = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "9")
 _SETTINGS = """
 import json, os
 from d1_gmn.app.settings_default import *
@@ -151,10 +153,7 @@ def running_gmn(folder: Path) -> Iterator[str]:
         _run([str(installed()), "-m", "django", "migrate", "-v0"], folder, variables)
         with (folder / "gmn.log").open("wb") as log:
             server = subprocess.Popen(
-                [
-                    *(str(_PYTHON), "-m", "gunicorn", "--no-control-socket", "-w", "2", "-b", f"127.0.0.1:{port}"),
-                    "gmn_wsgi:application",
-                ],
+                [str(_PYTHON), *_GUNICORN, "-b", f"127.0.0.1:{port}", "gmn_wsgi:application"],
                 cwd=folder,
                 env=variables,
                 stdin=subprocess.DEVNULL,
@@ -176,11 +175,7 @@ def _prepare(folder: Path, url: str, database: str) -> dict[str, str]:
     (folder / "gmn_wsgi.py").write_text(_WSGI)
     # without a certificate of its own it trusts nobody, whatever the settings say
     _run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "9", "-subj", f"/DC=org/DC=dataone/CN={NODE_ID}"),
-            *("-keyout", str(folder / "key"), "-out", str(folder / "cert")),
-        ],
+        ["openssl", *_SELF_SIGNED, "-subj", f"/DC=org/DC=dataone/CN={NODE_ID}", "-keyout", "key", "-out", "cert"],
         folder,
         dict(os.environ),
     )

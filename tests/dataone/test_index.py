@@ -1,0 +1,245 @@
+"""The index of records over each database and the real engine: what is found, by whom, and what follows from what."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from skep.access.service import Access
+from skep.dataone.index import WORK, RecordIndex
+from skep.dataone.store import Store
+from skep.dataone.types import AccessPolicy, AccessRule
+from skep.engines.db.base import Database
+from skep.engines.records.base import Ask
+from skep.engines.records.folder import FolderRecords
+from skep.errors import NeedsToken
+from skep.model.caller import SYSTEM, Caller
+from skep.testing.documents import ISO, ORE, eml, iso, resource_map
+from tests.rooms.house import MovedClock
+
+from .objects import NODE, meta_of
+
+ANYBODY = Caller("anonymous", frozenset({"read"}), known=False)
+RITA = Caller("rita", frozenset({"read"}))
+BOB = Caller("bob", frozenset({"read"}))
+
+
+class Library:
+    """A store and its index."""
+
+    def __init__(self, store: Store, index: RecordIndex, records: FolderRecords) -> None:
+        self.store, self.index, self.records = store, index, records
+
+    async def put(self, pid: str, body: bytes = b"data", **more: object) -> str:
+        return await self.store.put(meta_of(pid, body, **more), body, NODE)
+
+    async def found(self, text: str, caller: Caller = ANYBODY) -> list[str]:
+        return sorted(one.id for one in (await self.index.search(caller, Ask(text))).records)
+
+    async def field(self, pid: str, name: str) -> object:
+        (one,) = (await self.index.search(SYSTEM, Ask(f'id:"{pid}"'))).records
+        return one.values.get(name, [])
+
+
+@pytest.fixture
+async def library(database: Database, clock: MovedClock, store: Store, tmp_path: Path) -> AsyncIterator[Library]:
+    records = FolderRecords(tmp_path / "records")
+    await Access(database, clock, tmp_path, open_read=True).start()
+    index = RecordIndex(database, clock, store, records, after=3, within=30.0, base="https://skep.example")
+    await index.start()
+    yield Library(store, index, records)
+    await records.close()
+
+
+async def test_documents_are_found_by_what_they_say(library: Library) -> None:
+    await library.put("a", eml("Snow on the mountain"))
+    await library.put("b", iso("Currents"), format_id=ISO)
+    await library.put("d", b"1,2", format_id="text/csv")
+    await library.index.drain()
+    assert await library.found("mountain") == ["a"]
+    assert await library.found("title:currents") == ["b"]
+    assert await library.found("formatType:DATA") == ["d"]
+    assert await library.found("beginDate:[1998 TO 2000]") == ["a"]
+    assert await library.found("northBoundCoord:[50 TO 60]") == ["b"]
+    assert await library.found("keywordsText:core") == ["a"]
+    assert await library.found('keywords:"ice core"') == ["a"]
+    assert await library.field("a", "dataUrl") == "https://skep.example/cn/v2/resolve/a"
+    assert (await library.index.standing()).waiting == 0
+
+
+async def test_a_document_that_cannot_be_read_is_found_by_its_system_metadata(library: Library) -> None:
+    await library.put("broken", b"<eml")
+    await library.put("bad", iso("Currents", box={"northBoundLatitude": "north"}), format_id=ISO)
+    await library.index.drain()
+    assert await library.found("rightsHolder:rita") == ["bad", "broken"]
+    assert "no XML" in str(await library.field("broken", "note"))
+    assert await library.found("title:currents note:north*") == ["bad"]
+    assert "northBoundCoord" in str(await library.field("bad", "note"))
+
+
+async def test_only_who_may_read_finds(library: Library) -> None:
+    await library.put("secret", eml("Hidden treasure"), access_policy=AccessPolicy((AccessRule(("bob",), ("write",)),)))
+    await library.put("open", eml("Open treasure"))
+    await library.index.drain()
+    assert await library.found("treasure") == ["open"]
+    assert await library.found("treasure", BOB) == ["open", "secret"]
+    assert await library.found("treasure", RITA) == ["open", "secret"]
+    assert await library.found("treasure", SYSTEM) == ["open", "secret"]
+    assert await library.found("treasure", Caller("eve", frozenset({"read"}))) == ["open"]
+    page = await library.index.search(ANYBODY, Ask("treasure", facets=("rightsHolder",)))
+    assert (page.total, page.facets) == (1, {"rightsHolder": [("rita", 1)]})
+    with pytest.raises(NeedsToken):
+        await library.index.search(Caller("nobody", frozenset(), known=False), Ask())
+
+
+async def test_what_becomes_private_is_hidden_before_it_is_indexed_again(library: Library) -> None:
+    body = eml("Treasure")
+    await library.put("a", body)
+    await library.index.drain()
+    await library.put("a", body, access_policy=None, date_sys_metadata_modified=2_000)
+    assert await library.found("treasure") == []
+    await library.index.drain()
+    assert await library.found("treasure") == []
+    assert await library.found("treasure", RITA) == ["a"]
+
+
+async def test_archived_objects_leave(library: Library) -> None:
+    body = eml("Old")
+    await library.put("a", body)
+    await library.index.drain()
+    await library.put("a", body, archived=True, date_sys_metadata_modified=2_000)
+    assert await library.found("old") == []
+    await library.index.drain()
+    assert await library.found("", SYSTEM) == []
+
+
+async def test_the_hidden_fields_are_hidden(library: Library) -> None:
+    await library.put("a", eml("A"))
+    await library.index.drain()
+    (one,) = (await library.index.search(ANYBODY, Ask())).records
+    assert not {"readers", "state"} & one.values.keys()
+
+
+@pytest.mark.parametrize("order", [["map", "meta", "data"], ["data", "meta", "map"], ["meta", "map", "data"]])
+async def test_packages_hold_together_in_any_order(library: Library, order: list[str]) -> None:
+    for name in order:
+        if name == "map":
+            await library.put("map", resource_map("map", {"meta": ["data"]}), format_id=ORE)
+        elif name == "meta":
+            await library.put("meta", eml("Meta"))
+        else:
+            await library.put("data", b"1", format_id="text/csv")
+        await library.index.drain()
+    assert await library.field("meta", "documents") == ["data"]
+    assert await library.field("data", "isDocumentedBy") == ["meta"]
+    assert [await library.field(pid, "resourceMap") for pid in ("meta", "data", "map")] == [["map"], ["map"], []]
+
+
+async def test_an_archived_map_is_taken_out_again(library: Library) -> None:
+    body = resource_map("map", {"meta": ["data"]})
+    await library.put("map", body, format_id=ORE)
+    await library.put("meta", eml("Meta"))
+    await library.index.drain()
+    await library.put("map", body, format_id=ORE, archived=True, date_sys_metadata_modified=2_000)
+    await library.index.drain()
+    assert await library.field("meta", "resourceMap") == []
+    assert await library.field("meta", "documents") == []
+
+
+async def test_a_newer_map_takes_the_place_of_the_old_one(library: Library) -> None:
+    await library.put("data", b"1", format_id="text/csv")
+    await library.put("dropped", b"2", format_id="text/csv")
+    await library.put("map1", resource_map("map1", {"meta": ["data", "dropped"]}), format_id=ORE)
+    await library.put("map2", resource_map("map2", {"meta": ["data"]}), format_id=ORE, obsoletes="map1")
+    await library.index.drain()
+    assert await library.field("data", "resourceMap") == ["map2"]
+    assert await library.field("dropped", "resourceMap") == ["map1"]
+
+
+async def test_a_map_may_name_a_series(library: Library) -> None:
+    await library.put("map", resource_map("map", {"sid": ["data"]}), format_id=ORE)
+    await library.put("v1", eml("One"), series_id="sid", date_uploaded=1)
+    await library.put("v2", eml("Two"), series_id="sid", obsoletes="v1", date_uploaded=2)
+    await library.index.drain()
+    assert await library.field("v2", "documents") == ["data"]
+    assert await library.field("v1", "documents") == []
+
+
+async def test_the_older_version_says_what_came_after_it(library: Library) -> None:
+    body = eml("One")
+    await library.put("v1", body)
+    await library.index.drain()
+    await library.put("v2", eml("Two"), obsoletes="v1")
+    await library.put("v1", body, obsoleted_by="v2", date_sys_metadata_modified=2_000)
+    await library.index.drain()
+    assert await library.found("-obsoletedBy:*") == ["v2"]
+
+
+async def test_the_audit_repairs_what_the_index_lost(library: Library) -> None:
+    for pid in ("a", "b", "c"):
+        await library.put(pid, eml(pid.upper()))
+    await library.index.drain()
+    assert await library.index.audit() == 0
+    await library.store.worked(WORK, await library.store.backlog(WORK, 100))
+    await library.put("d", eml("D"))
+    await library.store.worked(WORK, await library.store.backlog(WORK, 100))  # lost on the way
+    assert await library.index.audit() == 1
+    await library.index.drain()
+    assert await library.found("") == ["a", "b", "c", "d"]
+
+
+async def test_indexing_waits_for_enough_or_long_enough(library: Library, clock: MovedClock) -> None:
+    following = asyncio.create_task(library.index.follow())
+    try:
+        await library.put("a", eml("A"))
+        await asyncio.sleep(0.3)
+        assert await library.found("") == []
+        await library.put("b", eml("B"))
+        await library.put("c", eml("C"))
+        await _until(library, ["a", "b", "c"])
+        await library.put("d", eml("D"))
+        await asyncio.sleep(0.3)
+        assert await library.found("") == ["a", "b", "c"]
+        clock.time += 31.0
+        await library.index.bulk(SYSTEM, False)  # somebody looks
+        await _until(library, ["a", "b", "c", "d"])
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def test_bulk_load_defers_and_leaving_it_drains(library: Library, clock: MovedClock) -> None:
+    following = asyncio.create_task(library.index.follow())
+    try:
+        await library.index.bulk(SYSTEM, True)
+        for pid in "abcdef":
+            await library.put(pid, eml(pid))
+        clock.time += 1000.0
+        await asyncio.sleep(0.3)
+        standing = await library.index.standing()
+        assert (standing.waiting, standing.bulk) == (6, True)
+        await library.index.bulk(SYSTEM, False)
+        await _until(library, list("abcdef"))
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def _until(library: Library, pids: list[str]) -> None:
+    async with asyncio.timeout(30):
+        while await library.found("") != pids:
+            await asyncio.sleep(0.02)
+
+
+async def test_records_of_the_search(library: Library) -> None:
+    for n in range(3):
+        await library.put(f"p{n}", eml(f"Glacier {n}"))
+    await library.index.drain()
+    first = await library.index.find(ANYBODY, "glacier", 2, "")
+    rest = await library.index.find(ANYBODY, "glacier", 2, first.next_page)
+    assert sorted(one.name for one in first.records + rest.records) == ["Glacier 0", "Glacier 1", "Glacier 2"]
+    assert (first.total, rest.next_page) == (3, "")
