@@ -11,7 +11,7 @@ from skep.errors import BadInput
 from skep.globs import compile_globs
 from skep.model.rule import RuleSpec
 from skep.model.source import Source
-from skep.tasks.cron import Cron
+from skep.schedule.cron import Cron
 from skep.tasks.matching import Matcher, Told
 from tests.tasks.rules_house import MAIN, NOOP, oid, rule
 

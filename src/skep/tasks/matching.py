@@ -11,8 +11,8 @@ from skep.globs import compile_globs
 from skep.model.rule import Occasion, RuleSpec
 from skep.model.source import Source
 from skep.model.task import ContextSpec, TaskSpec
+from skep.schedule.cron import Cron
 from skep.tasks.compose import compose
-from skep.tasks.cron import Cron
 from skep.topics.tables import valid_name
 
 #: bytes of a rule

@@ -1,0 +1,299 @@
+"""The coordinator's part of a harvest: what differs from what we know is queued, handed out under leases, and settled.
+
+A row of `offer` is what one node says of one object and what became of that, so that a lost queue cannot be.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from skep.clock import Clock
+from skep.dataone.asks import (
+    Bring,
+    Errand,
+    Harvest,
+    HarvestAnswer,
+    HarvestRequest,
+    Listed,
+    MeetNode,
+    Objects,
+    PlanHarvest,
+    Queued,
+    TakeObjects,
+    Wanted,
+)
+from skep.dataone.nodes import Nodes, insert, limits_of, node_of
+from skep.dataone.replication import Replication
+from skep.dataone.store import Store
+from skep.dataone.tables import among
+from skep.dataone.types import Checksum
+from skep.dataone.windows import begin
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import Conflict, NotFound
+from skep.fleet.service import Fleet
+from skep.model.caller import Caller
+from skep.sources.intake import Stale, current
+
+#: seconds that a worker has for what it took
+_LEASE = 900.0
+_CHUNK = 1 << 20
+#: beyond this share of a node's objects, vanishing has to be accepted by a person
+_MOST_MISSING = 0.1
+_FEW = 10
+_SAME = "offer.modified = excluded.modified AND offer.checksum = excluded.checksum AND offer.state <> 'gone'"
+_OFFER = f"""
+    INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, pass, seq)
+    VALUES (:source, :pid, :modified, :checksum, 'queued', '', :now, 0, '', 0, 0, :pass, 0)
+    ON CONFLICT (source, pid) DO UPDATE SET
+        modified = excluded.modified, checksum = excluded.checksum, pass = excluded.pass,
+        state = CASE WHEN {_SAME} AND offer.state <> 'missing' THEN offer.state ELSE 'queued' END,
+        due = CASE WHEN {_SAME} THEN offer.due ELSE excluded.due END,
+        tries = CASE WHEN {_SAME} THEN offer.tries ELSE 0 END,
+        again = CASE WHEN NOT ({_SAME}) AND offer.ticket <> '' THEN 1 ELSE offer.again END
+    WHERE NOT ({_SAME}) OR offer.pass <> excluded.pass
+"""  # noqa: S608
+_SIGNAL = """
+    INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, pass, seq)
+    VALUES (:source, :pid, 0, '', 'queued', '', 0, 0, '', 0, 0, :pass, 0)
+    ON CONFLICT (source, pid) DO UPDATE SET state = 'queued', due = 0, tries = 0,
+        again = CASE WHEN offer.ticket <> '' THEN 1 ELSE offer.again END
+"""
+_WAITING = "source = :source AND state IN ('queued', 'missing') AND due <= :now AND until <= :now"
+_TAKE = f"""
+    UPDATE offer SET ticket = :ticket, until = :until WHERE source = :source AND pid IN (
+        SELECT pid FROM offer mine WHERE {_WAITING} AND NOT EXISTS (SELECT 1 FROM offer other
+            WHERE other.pid = mine.pid AND other.source <> mine.source AND other.until > :now)
+        ORDER BY due LIMIT :most)
+    RETURNING pid
+"""  # noqa: S608
+_MISSING = "source = :source AND pass < :pass AND state IN ('held', 'parked', 'queued')"
+
+
+class Harvests:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        fleet: Fleet,
+        nodes: Nodes,
+        store: Store,
+        replication: Replication,
+        *,
+        queue: tuple[int, int],
+        data_bytes: int,
+        full_every: float,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._fleet = fleet
+        self._nodes = nodes
+        self._store = store
+        self._replication = replication
+        self._queue = queue
+        self._data_bytes = data_bytes
+        self._full_every = full_every
+
+    async def answer(self, body: HarvestRequest, pack: Path | None = None) -> HarvestAnswer:
+        """`pack` is where the bytes of a Bring are on this machine. Whoever asks holds the source."""
+        blob = (await self._store.blobs.put(_chunks(pack))).id if pack is not None else None
+        match body:
+            case MeetNode():
+                return await self._db.write(partial(self._meet, body))
+            case PlanHarvest():
+                self._nodes.visited(body.source)
+                return await self._db.write(partial(self._plan, body))
+            case Listed():
+                return await self._db.write(partial(self._listed, body))
+            case TakeObjects():
+                return await self._db.write(partial(self._take, body))
+            case Bring():
+                return await self._db.write(partial(self._bring, body, blob))
+
+    async def synchronize(self, caller: Caller, pid: str) -> None:
+        """A node says that an object of its changed. While that is in hand, this leads to one more run."""
+        speakers = [node for node in await self._nodes.all() if caller.subject in node.subject]
+        known = await self._store.get_many([pid], deleted=True)
+        urn = known[pid].meta.authoritative_member_node if pid in known else next((n.identifier for n in speakers), "")
+        await self._nodes.speaks(caller, urn or "")
+
+        async def work(tx: Tx) -> None:
+            rows = await tx.rows("SELECT source, pass FROM member_node WHERE urn = :urn AND source <> ''", urn=urn)
+            if not rows:
+                raise NotFound(f"{urn} is not harvested")
+            await tx.rows(_SIGNAL, source=rows[0]["source"], pid=pid, **{"pass": rows[0]["pass"]})
+            await self._fleet.ask(tx, "fetch", rows[0]["source"])
+
+        await self._db.write(work)
+
+    async def _node(self, tx: Tx, body: HarvestRequest) -> Row:
+        if isinstance(stale := await current(tx, body), Stale):
+            raise Conflict(stale.reason)
+        node = await node_of(tx, body.source)
+        if node is None:
+            raise NotFound(f"nothing is known of the node {body.source}")
+        return node
+
+    async def _meet(self, body: MeetNode, tx: Tx) -> Harvest:
+        if isinstance(stale := await current(tx, body), Stale):
+            raise Conflict(stale.reason)
+        urn = body.node.identifier
+        if not await insert(tx, body.node, body.source, registered=False):
+            rows = await tx.rows(
+                "SELECT source.id FROM member_node JOIN source ON source.id = member_node.source "
+                "WHERE urn = :urn AND source.id <> :source AND source.state <> 'removed'",
+                urn=urn,
+                source=body.source,
+            )
+            if rows:
+                raise Conflict(f"{urn} is the source {rows[0]['id']} already", hint="remove one of the two")
+            # (a node that was added again begins anew: another source, other offers)
+            await tx.rows(
+                "UPDATE member_node SET doc = :doc, place = CASE WHEN source = :source THEN place ELSE 0 END, "
+                "full_at = CASE WHEN source = :source THEN full_at ELSE 0 END, source = :source WHERE urn = :urn",
+                doc=msgspec.json.encode(body.node).decode(),
+                source=body.source,
+                urn=urn,
+            )
+        await tx.rows("UPDATE member_node SET skew = :skew WHERE urn = :urn", skew=body.skew, urn=urn)
+        return await self._plan(PlanHarvest(body.source, body.epoch, True), tx)
+
+    async def _plan(self, body: PlanHarvest, tx: Tx) -> Harvest:
+        if isinstance(stale := await current(tx, body), Stale):
+            raise Conflict(stale.reason)
+        node = await node_of(tx, body.source)
+        if node is None:
+            return Harvest()
+        # whoever asks for a plan has nothing in hand: what an earlier process took is free again
+        await tx.rows(
+            "UPDATE offer SET ticket = '', until = 0 WHERE source = :source AND ticket <> ''", source=body.source
+        )
+        full, due = node["full_place"], bool(node["full_at"])
+        if full is None and due and node["full_at"] + self._full_every <= self._clock.now():
+            full = 0
+            sql = "UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn"
+            await tx.rows(sql, urn=node["urn"])
+        waiting = 0 if node["paused"] else await self._due(tx, node)
+        return Harvest(
+            known=True,
+            list=not node["paused"] and (body.asked or self._nodes.due(node)),
+            due=waiting,
+            place=begin(node["place"]),
+            full=None if node["paused"] else full,
+            version=node["version"],
+            limits=limits_of(node),
+            queue=self._queue,
+            data_bytes=self._data_bytes,
+        )
+
+    async def _due(self, tx: Tx, node: Row) -> int:
+        now, source = self._clock.now(), node["source"]
+        rows = await tx.rows(f"SELECT count(*) AS n FROM offer WHERE {_WAITING}", source=source, now=now)  # noqa: S608
+        sql = "SELECT count(*) AS n FROM errand WHERE urn = :urn AND done = 0 AND due <= :now"
+        return int(rows[0]["n"]) + int((await tx.rows(sql, urn=node["urn"], now=now))[0]["n"])
+
+    async def _listed(self, body: Listed, tx: Tx) -> Queued:
+        node, now = await self._node(tx, body), self._clock.now()
+        await tx.many(
+            _OFFER,
+            [
+                {
+                    "source": body.source,
+                    "pid": one.identifier,
+                    "modified": one.date_sys_metadata_modified,
+                    "checksum": f"{one.checksum.name}:{one.checksum.value.lower()}",
+                    "now": now,
+                    "pass": node["pass"],
+                }
+                for one in sorted(body.entries, key=lambda one: one.date_sys_metadata_modified)
+            ],
+        )
+        newest = max((one.date_sys_metadata_modified for one in body.entries), default=0)
+        place = "full_place" if body.full else "place"
+        await tx.rows(
+            f"UPDATE member_node SET {place} = COALESCE(CAST(:place AS BIGINT), {place}), skew = :skew, note = :note, "  # noqa: S608
+            "newest = CASE WHEN newest < :newest THEN :newest ELSE newest END WHERE urn = :urn",
+            place=body.place,
+            skew=body.skew,
+            note=body.note,
+            newest=newest,
+            urn=node["urn"],
+        )
+        missing = await self._over(tx, node, body, now) if body.last else ""
+        return Queued(await self._due(tx, node), missing)
+
+    async def _over(self, tx: Tx, node: Row, body: Listed, now: float) -> str:
+        """A pass is over: the first one listed everything, as a full one does."""
+        if not body.full:
+            first = "full_at = CASE WHEN full_at = 0 THEN :now ELSE full_at END"
+            await tx.rows(
+                f"UPDATE member_node SET listed_at = :now, {first} WHERE urn = :urn", now=now, urn=node["urn"]
+            )
+            return ""
+        known = {"source": body.source, "pass": node["pass"]}
+        rows = await tx.rows(
+            f"SELECT count(*) AS n, min(pid) AS first, max(pid) AS last FROM offer WHERE {_MISSING}",  # noqa: S608
+            **known,
+        )
+        held = await tx.rows(
+            "SELECT count(*) AS n FROM offer WHERE source = :source AND state = 'held'", source=body.source
+        )
+        gone, all = int(rows[0]["n"]), int(held[0]["n"])
+        loss = hashlib.blake2b(f"{gone} {rows[0]['first']} {rows[0]['last']}".encode(), digest_size=8).hexdigest()
+        if gone > max(_FEW, all * _MOST_MISSING) and node["accepted"] != loss:
+            # it is listed once more, and then a person decides
+            await tx.rows("UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn", urn=node["urn"])
+            return f"{loss} {gone} of {all}"
+        await tx.rows(f"UPDATE offer SET state = 'missing', due = 0, tries = 0 WHERE {_MISSING}", **known)  # noqa: S608
+        await tx.rows(
+            "UPDATE member_node SET full_place = NULL, full_at = :now WHERE urn = :urn", now=now, urn=node["urn"]
+        )
+        return ""
+
+    async def _take(self, body: TakeObjects, tx: Tx) -> Objects:
+        node, now = await self._node(tx, body), self._clock.now()
+        if node["paused"]:
+            return Objects()
+        taken = await tx.rows(
+            _TAKE, ticket=body.ticket, until=now + _LEASE, source=body.source, now=now, most=body.most
+        )
+        places, names = among([row["pid"] for row in taken])
+        sql = f"SELECT pid, algorithm, checksum, blob FROM sysmeta WHERE pid IN ({places})"  # noqa: S608
+        known = {row["pid"]: row for row in (await tx.rows(sql, **names) if taken else ())}
+        sql = "SELECT body FROM errand WHERE urn = :urn AND done = 0 AND due <= :now ORDER BY due LIMIT :most"
+        errands = await tx.rows(sql, urn=node["urn"], now=now, most=body.most)
+        return Objects(
+            tuple(_wanted(row["pid"], known.get(row["pid"])) for row in taken),
+            tuple(msgspec.msgpack.decode(row["body"], type=Errand) for row in errands),
+            limits_of(node),
+            await self._due(tx, node),
+        )
+
+    async def _bring(self, body: Bring, blob: str | None, tx: Tx) -> Queued:
+        node, now = await self._node(tx, body), self._clock.now()
+        rows = await tx.rows(
+            "UPDATE member_node SET batches = batches + 1 WHERE urn = :urn RETURNING batches", urn=node["urn"]
+        )
+        node = {**node, "batches": rows[0]["batches"]}
+        sql = "SELECT pid FROM offer WHERE source = :source AND ticket = :ticket"
+        taken = {row["pid"] for row in await tx.rows(sql, source=body.source, ticket=body.ticket)}
+        brought = [one for one in body.objects if one.pid in taken]
+        if brought:
+            await self._store.settling.settle(tx, node, brought, blob, now)
+        for ran in body.ran:
+            await self._replication.ran(tx, ran, now)
+        return Queued(await self._due(tx, node))
+
+
+def _wanted(pid: str, row: Row | None) -> Wanted:
+    if row is None:
+        return Wanted(pid)
+    return Wanted(pid, Checksum(row["checksum"], row["algorithm"]), row["blob"] is not None)
+
+
+async def _chunks(pack: Path) -> AsyncIterator[bytes]:
+    with pack.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -1,0 +1,271 @@
+"""Member Nodes: what they say of themselves, how far each is harvested, and what it can bear."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from skep.access.audit import note
+from skep.clock import Clock
+from skep.dataone.asks import Limits
+from skep.dataone.quartz import cron_of
+from skep.dataone.types import Node, Synchronization
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound
+from skep.fleet.service import Fleet
+from skep.model.caller import Caller
+from skep.sources.service import Sources
+
+KIND = "dataone"
+#: seconds between two looks at who is due
+_PACE = 2.0
+#: an order that led to nothing is repeated after so long
+_AGAIN = 60.0
+_NODE = (
+    "SELECT member_node.*, source.name, source.url, source.kind, source.epoch, source.accepted FROM member_node "
+    "LEFT JOIN source ON source.id = member_node.source AND source.state <> 'removed' "
+)
+_DUE = (
+    "SELECT DISTINCT source FROM offer WHERE state IN ('queued', 'missing') AND due <= :now AND until <= :now "
+    "UNION SELECT source FROM member_node JOIN errand ON errand.urn = member_node.urn WHERE done = 0 AND due <= :now"
+)
+
+
+class MemberNode(msgspec.Struct, frozen=True):
+    """A node as an operator sees it."""
+
+    id: str
+    name: str
+    url: str
+    #: of the source; None: it waits for approval
+    source: str | None
+    registered: bool
+    paused: bool
+    limits: Limits
+    #: seconds since 1970, of the newest object that was listed
+    newest: float
+    listed_at: float
+    full_at: float
+    #: seconds that its clock is ahead of ours
+    skew: float
+    #: what is odd about it
+    note: str
+    #: objects by what became of them: held, queued, parked, missing, gone
+    objects: dict[str, int]
+
+
+async def node_of(tx: Tx, source: str) -> Row | None:
+    """Locked: whoever works on a node works alone."""
+    rows = await tx.rows(_NODE + "WHERE member_node.source = :id FOR UPDATE OF member_node", id=source)
+    return {**rows[0], "version": doc_of(rows[0]).version} if rows and rows[0]["epoch"] is not None else None
+
+
+def doc_of(row: Row) -> Node:
+    return msgspec.json.decode(row["doc"], type=Node)
+
+
+def limits_of(row: Row) -> Limits:
+    return msgspec.json.decode(row["limits"], type=Limits)
+
+
+class Nodes:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet, sources: Sources) -> None:
+        self._db = db
+        self._clock = clock
+        self._fleet = fleet
+        self._sources = sources
+        #: source -> when it was last ordered to be looked at
+        self._ordered: dict[str, float] = {}
+
+    # what others may know
+
+    async def all(self) -> list[Node]:
+        """Of approved nodes, each with how far we are."""
+        rows = await self._db.read(_NODE + "WHERE source.epoch IS NOT NULL ORDER BY urn")
+        return [_public(row) for row in rows]
+
+    async def get(self, urn: str) -> Node | None:
+        rows = await self._db.read(_NODE + "WHERE urn = :urn", urn=urn)
+        return _public(rows[0]) if rows else None
+
+    async def speaks(self, caller: Caller, urn: str) -> Node:
+        """NotAllowed when the caller is not this node; admins are every node."""
+        node = await self.get(urn)
+        if node is None:
+            raise NotFound(f"{urn} is not registered")
+        if not caller.may("admin") and caller.subject not in node.subject:
+            raise NotAllowed(f"'{caller.subject}' does not speak for {urn}")
+        return node
+
+    async def register(self, caller: Caller, node: Node) -> None:
+        """It waits for an operator then."""
+        caller.need("write")
+        if not await self._db.write(lambda tx: insert(tx, node, None, registered=True)):
+            raise Conflict(f"{node.identifier} is registered already")
+
+    async def update(self, caller: Caller, node: Node) -> None:
+        await self.speaks(caller, node.identifier)
+
+        async def work(tx: Tx) -> None:
+            sql = "UPDATE member_node SET doc = :doc, registered = 1 WHERE urn = :urn"
+            await tx.rows(sql, doc=msgspec.json.encode(node).decode(), urn=node.identifier)
+
+        await self._db.write(work)
+
+    # what an operator does
+
+    async def show(self, caller: Caller, ref: str) -> MemberNode:
+        row = await self._find(caller, ref)
+        sql = "SELECT state, count(*) AS n FROM offer WHERE source = :source GROUP BY state"
+        counts = await self._db.read(sql, source=row["source"] or "")
+        return _view(row, {one["state"]: one["n"] for one in counts})
+
+    async def approve(self, caller: Caller, ref: str) -> MemberNode:
+        """From now on it is harvested."""
+        row = await self._find(caller, ref)
+        if row["epoch"] is None:
+            added = await self._sources.add(caller, doc_of(row).base_url, kind=KIND)
+            await self._set(caller, row["urn"], "dataone.approve", source=added.source.id)
+        return await self.show(caller, ref)
+
+    async def set(self, caller: Caller, ref: str, values: Mapping[str, Any]) -> MemberNode:
+        """`paused`, and the limits by name; obeyed at once."""
+        caller.need("admin")
+        row = await self._find(caller, ref)
+        given = {**msgspec.structs.asdict(limits_of(row)), **values}
+        paused = int(bool(given.pop("paused", row["paused"])))
+        try:
+            limits = msgspec.convert(given, Limits)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"limits of a node: {error}", hint="there are connections, rate and bytes") from None
+        if limits.connections < 1 or limits.rate < 0 or limits.bytes < 1:
+            raise BadInput("limits of a node: at least one connection and one byte, and no negative rate")
+        text = msgspec.json.encode(limits).decode()
+        await self._set(caller, row["urn"], "dataone.set", limits=text, paused=paused)
+        return await self.show(caller, ref)
+
+    async def reconcile(self, caller: Caller, ref: str, *, since: float | None = None) -> MemberNode:
+        """List everything again, which finds what has vanished; with `since`, only what is newer than that."""
+        row = await self._find(caller, ref)
+        if since is not None:
+            await self._set(caller, row["urn"], "dataone.reharvest", place=int(since * 1000))
+        else:
+            await self._set(caller, row["urn"], "dataone.reconcile", full_place=0, **{"pass": row["pass"] + 1})
+        return await self.show(caller, ref)
+
+    async def replay(self, caller: Caller, ref: str, pid: str = "") -> MemberNode:
+        """Try parked objects again, or one object whatever its state."""
+        row = await self._find(caller, ref)
+
+        async def work(tx: Tx) -> None:
+            await tx.rows(
+                "UPDATE offer SET state = 'queued', due = 0, tries = 0 WHERE source = :source AND "
+                "((:pid = '' AND state = 'parked') OR pid = :pid)",
+                source=row["source"],
+                pid=pid,
+            )
+            await note(tx, self._clock.now(), caller, "dataone.replay", pid or row["urn"])
+
+        await self._db.write(work)
+        return await self.show(caller, ref)
+
+    async def _set(self, caller: Caller, urn: str, verb: str, **values: Any) -> None:
+        caller.need("admin")
+
+        async def work(tx: Tx) -> None:
+            columns = ", ".join(f"{name} = :{name}" for name in values)
+            sql = f"UPDATE member_node SET {columns} WHERE urn = :urn RETURNING source"  # noqa: S608
+            rows = await tx.rows(sql, urn=urn, **values)
+            await note(tx, self._clock.now(), caller, verb, urn)
+            if rows[0]["source"]:
+                await self._fleet.ask(tx, "fetch", rows[0]["source"])
+
+        await self._db.write(work)
+
+    async def _find(self, caller: Caller, ref: str) -> Row:
+        caller.need("read")
+        sql = _NODE + "WHERE urn = :ref OR source.id = :ref OR source.name = :ref OR source.url = :ref LIMIT 1"
+        rows = await self._db.read(sql, ref=ref)
+        if not rows:
+            raise NotFound(f"there is no node {ref!r}", hint="`skep dataone nodes` shows those there are")
+        return rows[0]
+
+    # when each is harvested
+
+    def due(self, row: Row) -> bool:
+        """By its schedule; without one whoever holds it looks as often as it changes."""
+        node = doc_of(row)
+        if row["paused"] or (row["registered"] and not node.synchronize):
+            return False
+        if node.synchronization is None or not row["listed_at"]:
+            return True
+        cron, _ = cron_of(node.synchronization.schedule)
+        return cron.newest(row["listed_at"], self._clock.now()) is not None
+
+    async def order(self) -> None:
+        """One round: whoever is due, or has something due in its queue, is looked at now."""
+        now = self._clock.now()
+        rows = await self._db.read(_NODE + "WHERE source.epoch IS NOT NULL AND paused = 0")
+        waiting = {row["source"] for row in await self._db.read(_DUE, now=now)}
+        wanted = [
+            row["source"]
+            for row in rows
+            if self._ordered.get(row["source"], 0.0) + _AGAIN <= now
+            and (row["source"] in waiting or (doc_of(row).synchronization and self.due(row)))
+        ]
+        if wanted:
+            await self._db.write(lambda tx: self._fleet.ask_many(tx, "fetch", wanted))
+            self._ordered |= dict.fromkeys(wanted, now)
+
+    def visited(self, source: str) -> None:
+        """It has been looked at: an order is not repeated for nothing, and a new one need not wait."""
+        self._ordered.pop(source, None)
+
+    async def list(self, caller: Caller) -> list[MemberNode]:
+        caller.need("read")
+        counts: dict[str, dict[str, int]] = {}
+        for one in await self._db.read("SELECT source, state, count(*) AS n FROM offer GROUP BY source, state"):
+            counts.setdefault(one["source"], {})[one["state"]] = one["n"]
+        rows = await self._db.read(_NODE + "ORDER BY urn")
+        return [_view(row, counts.get(row["source"] or "", {})) for row in rows]
+
+
+async def insert(tx: Tx, node: Node, source: str | None, *, registered: bool) -> bool:
+    """False: there is one with this identifier."""
+    given = {one.key: one.value for one in node.properties}
+    try:
+        limits = msgspec.convert(
+            {name: given[name] for name in Limits.__struct_fields__ if name in given}, Limits, strict=False
+        )
+    except msgspec.ValidationError:
+        limits = Limits()
+    rows = await tx.rows(
+        "INSERT INTO member_node (urn, source, doc, limits, registered, paused, place, newest, pass, full_at, "
+        "listed_at, skew, note, batches) "
+        "VALUES (:urn, :source, :doc, :limits, :registered, 0, 0, 0, 0, 0, 0, 0, '', 0) ON CONFLICT (urn) DO NOTHING RETURNING urn",
+        urn=node.identifier,
+        source=source,
+        doc=msgspec.json.encode(node).decode(),
+        limits=msgspec.json.encode(limits).decode(),
+        registered=int(registered),
+    )
+    return bool(rows)
+
+
+def _public(row: Row) -> Node:
+    """What was harvested is for us to say, not for the node."""
+    node = doc_of(row)
+    if node.synchronization is None:
+        return node
+    done = int(row["full_at"] * 1000) or None
+    ours = Synchronization(node.synchronization.schedule, row["newest"] or None, done)
+    return msgspec.structs.replace(node, synchronization=ours)
+
+
+def _view(row: Row, objects: dict[str, int]) -> MemberNode:
+    node = doc_of(row)
+    return MemberNode(
+        *(row["urn"], node.name, node.base_url, row["source"], bool(row["registered"]), bool(row["paused"])),
+        *(limits_of(row), row["newest"] / 1000, row["listed_at"], row["full_at"], row["skew"] / 1000, row["note"]),
+        objects=objects,
+    )
