@@ -28,7 +28,7 @@ from skep.model.credential import Key
 from skep.model.ids import new_id
 from skep.model.source import Failure, Held
 from skep.schedule.estimate import FIRST_OBSERVED
-from skep.sources.base import Look, Moved, Report, Same
+from skep.sources.base import Ask, Look, Moved, Report, Same
 from skep.worker import tables
 from skep.worker.poller import Poller
 from skep.worker.store import Store
@@ -58,7 +58,7 @@ class Hand:
 class Still:
     """Upstreams that never change and answer at once."""
 
-    async def look(self, source: Held) -> Look:
+    async def look(self, source: Held, *, asked: bool = False) -> Look:
         return Same()
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
@@ -79,6 +79,11 @@ class Still:
 
     def heavy(self, source: Held) -> bool:
         return False
+
+    def more(self, source: Held) -> bool:
+        return self.heavy(source)
+
+    def connect(self, ask: Ask) -> None: ...
 
     def unlock(self, keys: Sequence[Key]) -> None: ...
 

@@ -134,6 +134,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         604_800.0
     )
 
+    dataone_node: Annotated[str, _about("what this Skep is called among DataONE's nodes")] = "urn:node:cnSkep"
+    dataone_data: Annotated[int, _natural("bytes that an object of data has at most to be kept; 0: none is")] = 0
+    dataone_queue: Annotated[
+        tuple[int, int], _about("objects of one node that wait: listing goes on below the first, pauses at the second")
+    ] = (1_000, 4_000)
+    dataone_full_every: Annotated[Seconds, _positive("everything that a node has is compared so often")] = 604_800.0
+
     clone_concurrency: Annotated[int, _positive("clones and fetches served at the same time; others wait")] = 16
     clone_timeout: Annotated[Seconds, _positive("longest time for serving one clone")] = 3_600.0
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from skep.access.service import Access
+from skep.dataone.service import DataOne
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.results.service import Results
@@ -49,3 +50,4 @@ class Core(msgspec.Struct, frozen=True):
     rules: Rules
     log: Journal
     status: StatusView
+    dataone: DataOne

@@ -1,5 +1,6 @@
 """The room of DataONE over each database."""
 
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ from skep.engines.db.base import Database
 from skep.engines.log.rows import open_rows
 from skep.fleet.service import Fleet
 from skep.sources.service import Sources
+from skep.testing.membernode import MemberNode
 from skep.topics.service import Topics
+from tests.dataone.farm import CN, Farm
 from tests.rooms.house import MovedClock
-
-CN = "urn:node:cnTest"
 
 
 @pytest.fixture
@@ -36,3 +37,16 @@ async def store(database: Database, clock: MovedClock, topics: Topics, tmp_path:
     for room in (sources, found):
         await room.start()
     return found
+
+
+@pytest.fixture
+async def farm(database: Database, tmp_path: Path) -> AsyncIterator[Farm]:
+    found = await Farm(database, tmp_path).start()
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def node() -> Iterator[MemberNode]:
+    with MemberNode() as running:
+        yield running

@@ -5,7 +5,7 @@ from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule
 from skep.model.caller import SYSTEM
 from skep.topics.service import CHANGES, Topics
-from tests.dataone.conftest import CN
+from tests.dataone.farm import CN
 from tests.dataone.objects import NODE, meta_of
 
 DATA = b"<eml/>"

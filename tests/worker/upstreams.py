@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from skep.model.credential import Key
 from skep.model.source import Failure, Held
-from skep.sources.base import Look, Moved, Report, Same
+from skep.sources.base import Ask, Look, Moved, Report, Same
 
 
 class MemoryKind:
@@ -27,7 +27,7 @@ class MemoryKind:
         self.slow: set[str] = set()
         self.released = asyncio.Event()
 
-    async def look(self, source: Held) -> Look:
+    async def look(self, source: Held, *, asked: bool = False) -> Look:
         assert not source.told
         name = source.source
         self.looks[name] = self.looks.get(name, 0) + 1
@@ -56,6 +56,9 @@ class MemoryKind:
     def heavy(self, source: Held) -> bool:
         return source.source in self.slow
 
+    def more(self, source: Held) -> bool:
+        return self.heavy(source)
+
     async def versions(self, source: Held) -> Mapping[str, str]:
         return self.mirror.get(source.source, {})
 
@@ -67,6 +70,8 @@ class MemoryKind:
 
     async def remove(self, source: Held) -> None:
         self.mirror.pop(source.source, None)
+
+    def connect(self, ask: Ask) -> None: ...
 
     def unlock(self, keys: Sequence[Key]) -> None: ...
 

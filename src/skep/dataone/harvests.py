@@ -40,6 +40,8 @@ from skep.sources.intake import Stale, current
 #: seconds that a worker has for what it took
 _LEASE = 900.0
 _CHUNK = 1 << 20
+#: given out together
+_ERRANDS = 20
 #: beyond this share of a node's objects, vanishing has to be accepted by a person
 _MOST_MISSING = 0.1
 _FEW = 10
@@ -228,9 +230,8 @@ class Harvests:
         """A pass is over: the first one listed everything, as a full one does."""
         if not body.full:
             first = "full_at = CASE WHEN full_at = 0 THEN :now ELSE full_at END"
-            await tx.rows(
-                f"UPDATE member_node SET listed_at = :now, {first} WHERE urn = :urn", now=now, urn=node["urn"]
-            )
+            sql = f"UPDATE member_node SET listed_at = :now, {first} WHERE urn = :urn"  # noqa: S608
+            await tx.rows(sql, now=now, urn=node["urn"])
             return ""
         known = {"source": body.source, "pass": node["pass"]}
         rows = await tx.rows(
@@ -263,7 +264,7 @@ class Harvests:
         sql = f"SELECT pid, algorithm, checksum, blob FROM sysmeta WHERE pid IN ({places})"  # noqa: S608
         known = {row["pid"]: row for row in (await tx.rows(sql, **names) if taken else ())}
         sql = "SELECT body FROM errand WHERE urn = :urn AND done = 0 AND due <= :now ORDER BY due LIMIT :most"
-        errands = await tx.rows(sql, urn=node["urn"], now=now, most=body.most)
+        errands = await tx.rows(sql, urn=node["urn"], now=now, most=_ERRANDS)
         return Objects(
             tuple(_wanted(row["pid"], known.get(row["pid"])) for row in taken),
             tuple(msgspec.msgpack.decode(row["body"], type=Errand) for row in errands),

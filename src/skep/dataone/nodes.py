@@ -17,8 +17,6 @@ from skep.model.caller import Caller
 from skep.sources.service import Sources
 
 KIND = "dataone"
-#: seconds between two looks at who is due
-_PACE = 2.0
 #: an order that led to nothing is repeated after so long
 _AGAIN = 60.0
 _NODE = (
@@ -242,7 +240,8 @@ async def insert(tx: Tx, node: Node, source: str | None, *, registered: bool) ->
     rows = await tx.rows(
         "INSERT INTO member_node (urn, source, doc, limits, registered, paused, place, newest, pass, full_at, "
         "listed_at, skew, note, batches) "
-        "VALUES (:urn, :source, :doc, :limits, :registered, 0, 0, 0, 0, 0, 0, 0, '', 0) ON CONFLICT (urn) DO NOTHING RETURNING urn",
+        "VALUES (:urn, :source, :doc, :limits, :registered, 0, 0, 0, 0, 0, 0, 0, '', 0) "
+        "ON CONFLICT (urn) DO NOTHING RETURNING urn",
         urn=node.identifier,
         source=source,
         doc=msgspec.json.encode(node).decode(),

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from skep.dataone.asks import HarvestAnswer, HarvestRequest
 from skep.errors import SkepError, class_of
 from skep.model.copying import CopyAnswer, CopyRequest
 from skep.model.credential import Key
@@ -27,8 +28,8 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | ReportRequest | TaskRequest | CopyRequest | Record | Lines
-AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer
+AskBody = SpaceRequest | IndexRequest | ReportRequest | TaskRequest | CopyRequest | Record | HarvestRequest | Lines
+AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer | HarvestAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -189,9 +190,9 @@ class BlobOf(msgspec.Struct, frozen=True, tag=True):
 
 
 class FolderOf(msgspec.Struct, frozen=True, tag=True):
-    """A folder of the worker's own, or one with a book of its: the kind says where it is, the id is its name there."""
+    """A folder of the worker's own, or one with a book or a pack: the kind says where it is, the id its name there."""
 
-    kind: Literal["delta", "book"]
+    kind: Literal["delta", "book", "pack"]
     id: str
 
 

@@ -56,6 +56,11 @@ class Key(msgspec.Struct, frozen=True):
     public: bool
 
     @property
+    def certificate(self) -> str:
+        """A certificate and its key in PEM, where the secret is these."""
+        return self.token if self.token.startswith("-----BEGIN") else ""
+
+    @property
     def header(self) -> str:
         return "Authorization: Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()
 

@@ -13,10 +13,18 @@ from skep.access.service import Access
 from skep.clock import Clock
 from skep.config import Settings
 from skep.core import Core
+from skep.dataone.formats import Formats
+from skep.dataone.harvests import Harvests
+from skep.dataone.kind import DataoneAddresses
+from skep.dataone.nodes import KIND, Nodes
+from skep.dataone.replication import Replication
+from skep.dataone.service import DataOne
+from skep.dataone.store import Store
+from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database
 from skep.engines.db.time import SharedClock
 from skep.engines.index.base import Searcher
-from skep.engines.log.base import TxLog
+from skep.engines.log.base import Log, TxLog
 from skep.engines.open import find
 from skep.fleet import openings
 from skep.fleet.interest import Interest
@@ -43,6 +51,7 @@ from skep.search.reports import SourceReports
 from skep.search.saved import Saved
 from skep.search.service import Search
 from skep.search.watching import Watching
+from skep.sources.base import Addresses
 from skep.sources.bulk import Bulk
 from skep.sources.credentials import Credentials
 from skep.sources.git.addresses import GitAddresses
@@ -106,22 +115,15 @@ async def open_rooms(
     """Everything opened and migrated; closed again in reverse order. What is called `file_` stands in skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
-        db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
-        stack.push_async_callback(db.close)
+        db, log, blobs, searcher = await _engines(stack, settings)
         clock, timing = await _time(db, clock)
-        log = await find("log", settings.log)(settings.log, db=db)
-        stack.push_async_callback(log.close)
-        blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
-        searcher = await find("index", settings.index)(settings.index, data=data, db=db)
-        stack.push_async_callback(searcher.close)
-
         access = Access(
             db, clock, data, open_read=settings.loopback if settings.open_read is None else settings.open_read
         )
         fleet = _fleet(settings, db, clock, worker_token)
         topics = Topics(db, log, clock, settings.message_limit)
         addresses, interest = GitAddresses(settings), Interest()
-        sources = Sources(db, clock, fleet, {"git": addresses}, {label.name: label for label in settings.label})
+        sources = _sources(settings, db, clock, fleet, addresses)
         credentials = Credentials(db, clock, data, sources, file_credentials)
         search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
         saved, spaces = Saved(db, clock, topics), Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
@@ -132,6 +134,7 @@ async def open_rooms(
         placer = Placer(clock, owners, lease)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         results = Results(db, clock, settings.result_kinds)
+        dataone = _dataone(settings, db, clock, blobs, topics, fleet, sources)
         journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
         for room in (
             access,
@@ -149,6 +152,7 @@ async def open_rooms(
             results,
             journal,
             lists,
+            dataone.store,
         ):
             await room.start()
         if "coordinator" in settings.roles:
@@ -188,6 +192,7 @@ async def open_rooms(
             rules,
             journal,
             StatusView(db, clock, fleet, searcher, statuses, gathering.servers),
+            dataone,
         )
         reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
         stack.push_async_callback(owners.leave)
@@ -204,6 +209,7 @@ async def open_rooms(
             partial(archive.keep, db, blobs),
             triggers.follow,
             triggers.follow_clock,
+            dataone.follow,
             partial(statuses.keep, partial(_alive, fleet)),
             *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
         ]
@@ -234,6 +240,7 @@ async def open_rooms(
             moves,
             gathering,
             about,
+            dataone.harvests,
             lease,
         )
         desk = Desk(
@@ -253,6 +260,18 @@ async def open_rooms(
             gathering.tunnels,
         )
         yield Rooms(me, core, desk, adoption, searcher, gathering.tunnels, loops)
+
+
+async def _engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database, Log, Blobs, Searcher]:
+    data = Path(settings.data)
+    db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
+    stack.push_async_callback(db.close)
+    log = await find("log", settings.log)(settings.log, db=db)
+    stack.push_async_callback(log.close)
+    blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
+    searcher = await find("index", settings.index)(settings.index, data=data, db=db)
+    stack.push_async_callback(searcher.close)
+    return db, log, blobs, searcher
 
 
 async def _time(db: Database, clock: Clock) -> tuple[Clock, list[Loop]]:
@@ -286,6 +305,26 @@ async def _records(stack: AsyncExitStack, settings: Settings, db: Database, sear
     await records.start()
     search.records["report"] = records.search
     return records
+
+
+def _sources(settings: Settings, db: Database, clock: Clock, fleet: Fleet, git: Addresses) -> Sources:
+    kinds = {"git": git, KIND: DataoneAddresses(settings)}
+    return Sources(db, clock, fleet, kinds, {label.name: label for label in settings.label})
+
+
+def _dataone(
+    settings: Settings, db: Database, clock: Clock, blobs: Blobs, topics: Topics, fleet: Fleet, sources: Sources
+) -> DataOne:
+    store = Store(db, clock, blobs, topics, Formats(), settings.dataone_node)
+    nodes = Nodes(db, clock, fleet, sources)
+    replication = Replication(db, clock, store, nodes)
+    harvests = Harvests(
+        *(db, clock, fleet, nodes, store, replication),
+        queue=settings.dataone_queue,
+        data_bytes=settings.dataone_data,
+        full_every=settings.dataone_full_every,
+    )
+    return DataOne(store, nodes, harvests, replication)
 
 
 def _http(settings: Settings) -> Http:

@@ -64,6 +64,7 @@ _DUE = (
 
 class _Told(msgspec.Struct):
     source: str
+    kind: str = "git"
 
 
 class Gathering:
@@ -134,7 +135,8 @@ class Gathering:
                 if not messages:
                     await bell.wait(30.0)
                     continue
-                moved = {msgspec.json.decode(message.body, type=_Told).source for message in messages}
+                told = [msgspec.json.decode(message.body, type=_Told) for message in messages]
+                moved = {one.source for one in told if one.kind == "git"}
                 wanted, place = await self._wanted(moved, part), messages[-1].offset + 1
 
                 async def work(tx: Tx, wanted: list[str] = wanted, place: int = place) -> None:

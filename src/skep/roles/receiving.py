@@ -1,4 +1,4 @@
-"""Index shards and books that come through tunnels, and their way into this process's own index."""
+"""Index shards, books and packs of objects that come through tunnels, and their way into this process's own index."""
 
 import asyncio
 import shutil
@@ -70,6 +70,15 @@ class Receiving:
             return
         async with self._taken(member, FolderOf("book", book.id)) as folder:
             yield _nearby(book, folder)
+
+    @asynccontextmanager
+    async def pack(self, member: str, path: str) -> AsyncIterator[Path | None]:
+        """Bytes of harvested objects, on this machine. None: there are none."""
+        if not path or await asyncio.to_thread(self._is_own, [path]):
+            yield Path(path) if path else None
+            return
+        async with self._taken(member, FolderOf("pack", Path(path).name)) as folder:
+            yield folder / Path(path).name
 
     @asynccontextmanager
     async def _taken(self, member: str, what: FolderOf | DeltaOf) -> AsyncIterator[Path]:

@@ -4,6 +4,8 @@ from contextlib import suppress
 from functools import partial
 
 from skep.clock import Clock
+from skep.dataone.asks import Bring, HarvestAsk, HarvestRequest
+from skep.dataone.harvests import Harvests
 from skep.errors import NotAllowed, NotFound, Unavailable
 from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
@@ -51,6 +53,7 @@ class Requests:
         moves: Moves,
         gathering: Gathering,
         source_reports: SourceReports,
+        harvests: Harvests,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -68,6 +71,7 @@ class Requests:
         self._gathering = gathering
         self._tunnels = gathering.tunnels
         self._source_reports = source_reports
+        self._harvests = harvests
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -82,6 +86,8 @@ class Requests:
             case Record(task, attempt, first, results, machine):
                 await self._results.record(SYSTEM, task, attempt, results, first=first, member=member, machine=machine)
                 return Reply()
+            case HarvestAsk():
+                return await self._harvest(member, body)
             case CopyWanted() | Copied():
                 return await self._copy(member, body)
             case _:
@@ -104,6 +110,11 @@ class Requests:
                     return Annotated(await self._adoption.annotate(nearby, known))
             case PutReport(source, epoch, report):
                 return Adopted(await self._source_reports.store(await self._own(member, source), epoch, report))
+
+    async def _harvest(self, member: str, body: HarvestRequest) -> AnswerBody:
+        await self._own(member, body.source)
+        async with self._gathering.receiving.pack(member, body.pack if isinstance(body, Bring) else "") as pack:
+            return await self._harvests.answer(body, pack)
 
     async def _own(self, member: str, source: str) -> Held:
         """Only the holder speaks for a source."""

@@ -12,6 +12,7 @@ import uvloop
 
 from skep.clock import SystemClock
 from skep.config import Settings
+from skep.dataone.kind import DataoneKind
 from skep.errors import SkepError
 from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
@@ -19,6 +20,7 @@ from skep.roles.child import Start
 from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
 from skep.roles.stopping import on_signals, run_until
+from skep.sources.base import Kind
 from skep.sources.git.kind import GitKind
 from skep.worker.service import Worker
 
@@ -52,7 +54,8 @@ async def _as_child(start: Start, lines: LineBuffer) -> None:
 
 async def work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
     data, clock = Path(settings.data), SystemClock()
-    await Worker(settings, data, link, token, clock, {"git": GitKind(settings, data, clock)}, lines).run()
+    kinds: dict[str, Kind] = {"git": GitKind(settings, data, clock), "dataone": DataoneKind(settings, data, clock)}
+    await Worker(settings, data, link, token, clock, kinds, lines).run()
 
 
 def _at_end(stop: asyncio.Event) -> None:

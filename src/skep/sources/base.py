@@ -1,7 +1,7 @@
 """A kind of source, as a worker sees it. Git is one; others are folders beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -9,6 +9,8 @@ from skep.model.credential import Key
 from skep.model.source import Failure, Held, Progress, SourceSettings
 
 Report = Callable[[Progress], None]
+#: asks over the link; what can be asked and answered is the wire's business
+Ask = Callable[[Any], Awaitable[Any]]
 
 
 class Same(msgspec.Struct, frozen=True):
@@ -56,12 +58,16 @@ class Addresses(Protocol):
 class Kind(Protocol):
     """What a worker does with a kind of source."""
 
-    async def look(self, source: Held) -> Look:
-        """Ask the upstream, cheaply, whether anything moved."""
+    async def look(self, source: Held, *, asked: bool = False) -> Look:
+        """Ask the upstream, cheaply, whether anything moved. `asked`: somebody waits for the answer."""
         ...
 
     def heavy(self, source: Held) -> bool:
         """The next fetch may take long: it goes into a lane of its own."""
+        ...
+
+    def more(self, source: Held) -> bool:
+        """The last fetch was not the end: it goes on at once, when it is its turn."""
         ...
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
@@ -81,6 +87,10 @@ class Kind(Protocol):
         ...
 
     async def remove(self, source: Held) -> None: ...
+
+    def connect(self, ask: Ask) -> None:
+        """How to ask the coordinator, for kinds that keep nothing by themselves."""
+        ...
 
     def unlock(self, keys: Sequence[Key]) -> None:
         """The credentials to use from now on, all of them."""

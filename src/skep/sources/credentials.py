@@ -25,7 +25,8 @@ CREDENTIALS = "credentials"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HOST = re.compile(r"[a-z0-9_.-]+(:[0-9]{1,5})?|\[[0-9a-f:.]+\](:[0-9]{1,5})?")
 _USER = re.compile(r"[!-9;-~]{1,200}")
-_SECRET = re.compile(r"[!-~]{1,4096}")
+#: a word, or a certificate with its key
+_SECRET = re.compile(r"[!-~]{1,4096}|-----BEGIN [A-Z ]+-----[ -~\r\n]{1,32000}-----END [A-Z ]+-----\s*")
 #: a command is asked again after so long
 _KEEP_SECONDS = 600.0
 _COMMAND_SECONDS = 30.0
@@ -70,7 +71,9 @@ class Credentials:
         caller.need("admin")
         _check(spec)
         if not _SECRET.fullmatch(token):
-            raise BadInput("a secret has 1 to 4096 printable ASCII characters, and no blanks")
+            raise BadInput(
+                "a secret has 1 to 4096 printable ASCII characters and no blanks, or it is a certificate in PEM"
+            )
         if spec.name in self._specs:
             raise Conflict(f"{spec.name!r} stands in skep.toml", hint="change it there, or choose another name")
         source = (await self._sources.show(caller, spec.source)).id if spec.source else ""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from skep.testing.nats import free_port
 from skep.testing.postgres import running_postgres
+from skep.testing.server import free_port
 
 NODE_ID = "urn:node:SkepTestMN"
 START_SECONDS = 120.0

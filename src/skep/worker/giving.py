@@ -89,6 +89,11 @@ class Giving:
                 if not _BOOK.fullmatch(id) or not book.is_file():
                     raise missing
                 return partial(_send_alone, book)
+            case FolderOf("pack", id):
+                pack = self._data / "worker" / "packs" / id
+                if not _BOOK.fullmatch(id) or not pack.is_file():
+                    raise missing
+                return partial(_send_alone, pack)
             case FolderOf(_, id):
                 folder = self._data / "worker" / "deltas" / id
                 if not _DELTA.fullmatch(id) or not folder.is_dir():

@@ -73,6 +73,8 @@ class Worker:
         await store.start()
         post = _Post(store, self._token, self._kinds)
         link = LinkClient(post, self._link, self._clock)
+        for kind in self._kinds.values():
+            kind.connect(link.ask)
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing

@@ -70,7 +70,7 @@ class Visits:
             else:
                 # an answer that the fetch did not confirm (a lagging replica) must not pass for seen
                 seen = find.moved.seen if dict(versions) == dict(find.moved.versions) else ""
-                more = self._kinds[watch.held.kind].heavy(watch.held)
+                more = self._kinds[watch.held.kind].more(watch.held)
                 await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks, more=more)
         except Exception as error:
             self._stumble(watch, error)
@@ -80,7 +80,7 @@ class Visits:
             kind = self._kinds[watch.held.kind]
             if watch.fetching and (failure := await self._compare(watch, kind)) is not None:
                 return failure
-            return await kind.look(watch.held)
+            return await kind.look(watch.held, asked=bool(watch.asks))
         except SkepError:
             raise
         except Exception as error:

@@ -11,7 +11,7 @@ from skep.doors.cli.terminal import ago, clean
 
 
 def put(args: Namespace) -> int:
-    secret = getpass("secret: ") if sys.stdin.isatty() else sys.stdin.readline().strip()
+    secret = getpass("secret: ") if sys.stdin.isatty() else sys.stdin.read().strip()
     with Client() as client:
         info = client.credentials.put(
             args.name,

@@ -5,7 +5,7 @@ redirects are not followed, and a body has a bound.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pycurl
@@ -40,6 +40,8 @@ class Reply(NamedTuple):
     retry_after: int
     #: stands for what was answered, in a later question whether it is still so: its ETag, else its date
     validator: str = ""
+    #: lines of the header
+    head: Sequence[bytes] = ()
 
 
 class Http:
@@ -61,8 +63,18 @@ class Http:
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
         self._multi.setopt(pycurl.M_PIPELINING, 2)  # several streams on one HTTP/2 connection
 
-    async def ask(self, url: str, headers: Sequence[str], body: bytes | None, pins: Sequence[str]) -> Reply:
-        """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS."""
+    async def ask(
+        self,
+        url: str,
+        headers: Sequence[str],
+        body: bytes | None,
+        pins: Sequence[str],
+        *,
+        into: Callable[[bytes], object] | None = None,
+        certificate: str = "",
+    ) -> Reply:
+        """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS. What goes `into` something has no
+        bound, and as long as it comes no end. `certificate`: ours, with its key, in PEM."""
         head: list[bytes] = []
         parts: list[bytes] = []
         size = 0
@@ -78,7 +90,10 @@ class Http:
         curl.setopt(pycurl.HTTPHEADER, list(headers))
         curl.setopt(pycurl.RESOLVE, list(pins))
         curl.setopt(pycurl.HEADERFUNCTION, head.append)
-        curl.setopt(pycurl.WRITEFUNCTION, take)
+        curl.setopt(pycurl.WRITEFUNCTION, into or take)
+        curl.setopt(pycurl.TIMEOUT_MS, 0 if into else int(self._timeout * 1000))
+        for option in (pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB) if certificate else ():
+            curl.setopt(option, certificate.encode())
         # TLS tells at once whether HTTP/2 is spoken; without it, waiting would be for nothing
         curl.setopt(pycurl.PIPEWAIT, url.startswith("https:"))
         if body is None:
@@ -96,11 +111,15 @@ class Http:
                 curl.getinfo(pycurl.REDIRECT_URL) or "",
                 curl.getinfo(pycurl.RETRY_AFTER) or (pause(head) if status in (403, 429) else 0),
                 _validator(head) if self._validators else "",
+                head,
             )
         except BaseException:
             curl.close()
             raise
-        self._free.append(curl)
+        if certificate:
+            curl.close()  # nobody else is to show it
+        else:
+            self._free.append(curl)
         return reply
 
     async def close(self) -> None:
@@ -125,12 +144,12 @@ class Http:
             (pycurl.NOSIGNAL, 1),
             (pycurl.PROXY, ""),
             (pycurl.FOLLOWLOCATION, 0),
+            (pycurl.PATH_AS_IS, 1),
             (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
             (pycurl.CAINFO, self._ca),
             (pycurl.SSL_VERIFYPEER, 1),
             (pycurl.SSL_VERIFYHOST, 2),
             (pycurl.CONNECTTIMEOUT_MS, int(min(self._timeout, 10) * 1000)),
-            (pycurl.TIMEOUT_MS, int(self._timeout * 1000)),
             (pycurl.LOW_SPEED_LIMIT, 100),
             (pycurl.LOW_SPEED_TIME, 15),
             (pycurl.TCP_KEEPALIVE, 1),

@@ -15,13 +15,14 @@ class Keyring:
     def fill(self, keys: Iterable[Key]) -> None:
         self._keys = {(key.host, key.source): key for key in keys}
 
-    def find(self, source: Held, parts: Parts) -> Key | None:
+    def find(self, source: Held, parts: Parts, *, certificates: bool = False) -> Key | None:
         """A host's key opens private sources only, unless it says otherwise: adding a URL must not publish a secret."""
         if not self._keys or not sealed(parts):
             return None
         key = self._keys.get((parts.authority, source.source))
         shared = self._keys.get((parts.authority, ""))
-        return key or (shared if shared and (shared.public or source.visibility == "private") else None)
+        found = key or (shared if shared and (shared.public or source.visibility == "private") else None)
+        return found if found and (certificates or not found.certificate) else None
 
 
 def sealed(parts: Parts) -> bool:

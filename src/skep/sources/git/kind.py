@@ -13,7 +13,7 @@ from skep.config import Settings
 from skep.errors import NoSpace, SkepError, Unavailable
 from skep.model.credential import Key
 from skep.model.source import Failure, Held
-from skep.sources.base import Look, Moved, Report
+from skep.sources.base import Ask, Look, Moved, Report
 from skep.sources.git.addresses import allows_local
 from skep.sources.git.bringing import Policy, Upstream, fetch_environment
 from skep.sources.git.failures import failure_of
@@ -41,7 +41,7 @@ class GitKind:
         self._http: Http | None = None
         self._refs: LsRefs | None = None
 
-    async def look(self, source: Held) -> Look:
+    async def look(self, source: Held, *, asked: bool = False) -> Look:
         try:
             parts = self._guard.check_url(source.url)
             wanted = selection(source.settings.refs)
@@ -59,6 +59,9 @@ class GitKind:
         """Or there is nothing yet, and its forge says that it is huge."""
         mirror = Mirror(self.folder(source))
         return bool(mirror.todo) or (source.size > self._settings.huge_over and not mirror.folder.exists())
+
+    def more(self, source: Held) -> bool:
+        return self.heavy(source)
 
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         mirror = Mirror(self.folder(source))
@@ -100,6 +103,9 @@ class GitKind:
     async def remove(self, source: Held) -> None:
         async with self._quota.room(self.folder(source), need=False):
             await Mirror(self.folder(source)).remove()
+
+    def connect(self, ask: Ask) -> None:
+        """A mirror is all that it needs."""
 
     def unlock(self, keys: Sequence[Key]) -> None:
         self._keyring.fill(keys)

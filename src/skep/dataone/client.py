@@ -1,0 +1,215 @@
+"""A Member Node's API as a harvester calls it: bounded, never faster than the node can bear, and trusting nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
+from typing import Protocol, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from skep.clock import Clock
+from skep.dataone.asks import Errand, Limits
+from skep.dataone.forms import write_form
+from skep.dataone.pids import encode
+from skep.dataone.types import Checksum, D1Error, Doc, Node, ObjectList, SystemMetadata
+from skep.dataone.windows import Window
+from skep.dataone.xml import parse, show_time
+from skep.errors import BadInput
+from skep.model.credential import Key
+from skep.sources.git.guard import Guard
+from skep.sources.git.http import Http, NetworkError, Reply
+
+LARGEST = 64 << 20
+_REDIRECTS = 3
+T = TypeVar("T", bound=Doc)
+
+
+class Refused(Exception):
+    """The node did not give what was asked for. Status 0: no answer came. The text is for people."""
+
+    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status} {message}" if status else message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class Sink(Protocol):
+    """Takes the bytes of an answer, from the beginning after each `reset`."""
+
+    def reset(self) -> None: ...
+
+    def write(self, chunk: bytes) -> object: ...
+
+
+class Gate:
+    """Lets requests through as the node's limits permit, which may change meanwhile."""
+
+    def __init__(self) -> None:
+        self.limits = Limits()
+        self._bytes = 0
+        self._next = 0.0
+        self._left = asyncio.Event()
+
+    @asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator[None]:
+        """One object of any size fits, if nothing else is under way."""
+        while self._bytes and self._bytes + size > self.limits.bytes:
+            self._left.clear()
+            await self._left.wait()
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._bytes -= size
+            self._left.set()
+
+    async def turn(self) -> None:
+        if self.limits.rate:
+            now = asyncio.get_running_loop().time()
+            self._next = max(now, self._next + 1 / self.limits.rate)
+            await asyncio.sleep(self._next - now)
+
+
+class NodeClient:
+    """For one node. `version` is part of each path: /v1 or /v2."""
+
+    def __init__(self, http: Http, guard: Guard, clock: Clock, base: str, version: str, key: Key | None) -> None:
+        self._http = http
+        self._guard = guard
+        self._clock = clock
+        self._base = base.rstrip("/")
+        self.version = version
+        self._key = key
+        self.gate = Gate()
+        #: milliseconds that its clock is ahead, by its last answer
+        self.skew = 0
+        #: of listObjects, what it accepts
+        self.slices = True
+        self.ends = True
+
+    async def node(self) -> Node:
+        """By version 2 where that is spoken."""
+        try:
+            return await self._read(Node, "/node")
+        except Refused as error:
+            if self.version == "v1" or error.status not in (400, 404, 501):
+                raise
+            self.version = "v1"
+            return await self._read(Node, "/node")
+
+    async def list(self, window: Window, start: int, count: int) -> ObjectList:
+        """What the node cannot do is left out: then the list is whole. Behind its end it is empty."""
+        asked: dict[str, str] = {"fromDate": show_time(window.since)} if window.since else {}
+        if window.until is not None and self.ends:
+            asked["toDate"] = show_time(window.until)
+        if self.slices:
+            asked |= {"start": str(start), "count": str(count)}
+        try:
+            return await self._read(ObjectList, f"/object?{urlencode(asked)}" if asked else "/object")
+        except Refused as error:
+            if error.status not in (400, 501):
+                raise
+            if start:
+                return ObjectList(start=start)
+            if self.slices:
+                self.slices = False
+            elif "toDate" in asked:
+                self.ends = False
+            else:
+                raise
+            return await self.list(window, 0, count)
+
+    async def meta(self, pid: str) -> SystemMetadata:
+        return await self._read(SystemMetadata, f"/meta/{encode(pid)}")
+
+    async def checksum(self, pid: str, algorithm: str) -> Checksum:
+        return await self._read(Checksum, f"/checksum/{encode(pid)}?checksumAlgorithm={algorithm}")
+
+    async def object(self, pid: str, into: Sink) -> None:
+        await self._ask(f"/object/{encode(pid)}", into=into)
+
+    async def run(self, errand: Errand) -> Reply:
+        """Whatever it is answered with."""
+        if not errand.parts:
+            return await self._ask(errand.path, any=True)
+        parts = {name: value if value.startswith(b"<") else value.decode() for name, value in errand.parts.items()}
+        return await self._ask(errand.path, form=write_form(parts), any=True)
+
+    async def _read(self, kind: type[T], path: str) -> T:
+        reply = await self._ask(path)
+        try:
+            return parse(kind, reply.body, largest=LARGEST)
+        except BadInput as error:
+            raise Refused(-1, f"{path}: {error.message}") from None
+
+    async def _ask(
+        self,
+        path: str,
+        *,
+        form: tuple[str, bytes] | None = None,
+        into: Sink | None = None,
+        any: bool = False,
+    ) -> Reply:
+        """Of redirects a few are followed, and with our credentials only to the same host."""
+        url, reply = f"{self._base}/{self.version}{path}", None
+        home = urlsplit(url)[:2]
+        for _ in range(_REDIRECTS):
+            await self.gate.turn()
+            reply = await self._exchange(url, home, form, into)
+            if reply.status not in (301, 302, 303, 307, 308) or not reply.redirect or form:
+                break
+            url = reply.redirect
+        if reply is None or (reply.status != 200 and not any):
+            raise _refused(path, reply)
+        return reply
+
+    async def _exchange(
+        self, url: str, home: tuple[str, str], form: tuple[str, bytes] | None, into: Sink | None
+    ) -> Reply:
+        origin = urlsplit(url)[:2]
+        parts = self._guard.check_url("{}://{}/node".format(*origin))
+        key = self._key if origin == home else None
+        certificate = key.certificate if key else ""
+        headers = [f"Authorization: Bearer {key.token}"] if key and not certificate else []
+        if form:
+            headers += [f"Content-Type: {form[0]}", "Expect:"]
+        before = self._clock.now()
+        try:
+            addresses = await self._guard.resolve(parts.host, parts.port)
+            pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
+            if into:
+                into.reset()
+            body, write = form[1] if form else None, into.write if into else None
+            reply = await self._http.ask(url, headers, body, pins, into=write, certificate=certificate)
+        except (OSError, TimeoutError):
+            raise Refused(0, f"the host '{parts.host}' was not found") from None
+        except NetworkError as error:
+            raise Refused(0, f"{parts.authority}: {error}") from None
+        self._measure(reply, before)
+        return reply
+
+    def _measure(self, reply: Reply, before: float) -> None:
+        line = next((line for line in reply.head if line[:5].lower() == b"date:"), b"")
+        try:
+            date = parsedate_to_datetime(line[5:].decode("latin-1").strip()).timestamp()
+        except (ValueError, TypeError):
+            return
+        # its seconds are whole: what lies between is no skew
+        ahead = max(0.0, date - self._clock.now()) or min(0.0, date + 1.0 - before)
+        self.skew = int(ahead * 1000)
+
+    @property
+    def now(self) -> int:
+        """Milliseconds, by the node's clock."""
+        return int(self._clock.now() * 1000) + self.skew
+
+
+def _refused(path: str, reply: Reply | None) -> Refused:
+    if reply is None:
+        return Refused(0, f"{path}: it sends us round in circles")
+    try:
+        error = parse(D1Error, reply.body)
+        said = f"{error.name}: {error.description[:300]}"
+    except BadInput:
+        said = "and says nothing that we understand"
+    return Refused(reply.status, f"{path}: {said}", float(reply.retry_after) if reply.retry_after else None)

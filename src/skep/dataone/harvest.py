@@ -1,0 +1,376 @@
+"""One visit to a Member Node, on the worker that holds it: list what is new, bring what is queued, run errands.
+
+Nothing is remembered here: how far we are and what waits is the coordinator's, so that any number of objects costs the
+same memory, and a kill loses nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from skep.clock import Clock
+from skep.dataone.asks import (
+    Bring,
+    Brought,
+    Errand,
+    Harvest,
+    Limits,
+    Listed,
+    Objects,
+    Queued,
+    Ran,
+    TakeObjects,
+    Wanted,
+)
+from skep.dataone.client import NodeClient, Refused
+from skep.dataone.formats import Formats
+from skep.dataone.types import Checksum, ObjectInfo, ObjectList, SystemMetadata
+from skep.dataone.windows import Window, choose
+from skep.model.ids import new_id
+from skep.model.source import Failure, Held
+from skep.sources.base import Ask
+
+PAGE = 1_000
+#: objects of one window, which is listed again whole when it was not steady
+WINDOW = 5_000
+_STEADY_TRIES = 3
+#: objects and bytes that are handed over together
+_OBJECTS, _BYTES = 100, 4 << 20
+#: bytes of one ask, well below what a frame may have
+_ASK = 500_000
+#: objects taken from the queue together
+_TAKE = 200
+#: larger ones go to disk by themselves
+_LARGE = 1 << 20
+#: answers in a row that did not come, until the node is left alone
+_DEAD = 10
+
+
+class Unsteady(Exception):
+    """A list that does not hold together: nothing is concluded from it."""
+
+
+class _Catch:
+    """The bytes of one object as they come: counted, hashed, and kept in memory or in a file."""
+
+    def __init__(self, expected: SystemMetadata, file: Path | None) -> None:
+        self._expected = expected
+        self.file = file
+        self.reset()
+
+    def reset(self) -> None:
+        self.size = 0
+        self.hash = self._expected.checksum.hash()
+        self.kept = bytearray()
+        if self.file:
+            self.file.write_bytes(b"")
+
+    def write(self, chunk: bytes) -> int | None:
+        """A node that gives more than it promised is not listened to any longer."""
+        self.size += len(chunk)
+        if self.size > self._expected.size:
+            return 0
+        self.hash.update(chunk)
+        if self.file:
+            with self.file.open("ab") as file:
+                file.write(chunk)
+        else:
+            self.kept += chunk
+        return None
+
+    def wrong(self) -> str:
+        """What is not as promised, with both values."""
+        if self.size != self._expected.size:
+            return f"it has {self.size} bytes or more, not {self._expected.size} as promised"
+        found = Checksum(self.hash.hexdigest(), self._expected.checksum.algorithm)
+        if not self._expected.checksum.agrees(found):
+            return f"its {found.name} is {found.value}, not {self._expected.checksum.value} as promised"
+        return ""
+
+
+class Visit:
+    def __init__(
+        self, source: Held, plan: Harvest, client: NodeClient, ask: Ask, clock: Clock, formats: Formats, folder: Path
+    ) -> None:
+        """`folder`: where packs are until they are handed over."""
+        self._source = source
+        self._plan = plan
+        self._client = client
+        self._ask = ask
+        self._clock = clock
+        self._formats = formats
+        self._folder = folder
+        self._ticket = new_id("hrv", clock.now())
+        self._items: asyncio.Queue[Wanted | Errand] = asyncio.Queue()
+        #: given out and not ended; rung when one ends
+        self._open = 0
+        self._ended = asyncio.Event()
+        self._hands: set[asyncio.Task[None]] = set()
+        self._done: list[Brought] = []
+        self._ran: list[Ran] = []
+        self._pack = bytearray()
+        self._weight = 0
+        self._handing: asyncio.Task[Queued] | None = None
+        self._silent = 0
+        self._broken: BaseException | None = None
+        #: objects handed over, and those that wait
+        self.brought = 0
+        self.due = plan.due
+
+    @property
+    def _me(self) -> tuple[str, int]:
+        return self._source.source, self._source.epoch
+
+    # listing
+
+    async def list_all(self, since: int, *, full: bool) -> Failure | bool:
+        """Until all is listed (True), or enough waits (False)."""
+        span: int | None = None
+        while True:
+            if self.due >= self._plan.queue[1] and not full:
+                return False
+            now = self._client.now
+            window = await self._choose(since, now, span)
+            missing = await self._list(window, full, window.place(now))
+            if window.until is None:
+                return _lost(self._source, missing) if missing else True
+            since, span = window.until, window.until - since
+
+    async def _choose(self, since: int, now: int, span: int | None) -> Window:
+        if not (self._client.slices and self._client.ends):
+            return Window(since, None)
+        probes = choose(since, now, WINDOW, span)
+        window = next(probes)
+        try:
+            while True:
+                window = probes.send((await self._client.list(window, 0, 0)).total)
+                if not (self._client.slices and self._client.ends):
+                    return Window(since, None)
+        except StopIteration as end:
+            found: Window = end.value
+            return found
+
+    async def _list(self, window: Window, full: bool, place: int) -> str:
+        for _ in range(_STEADY_TRIES):
+            seen: set[int] = set()
+            page = await self._client.list(window, 0, PAGE)
+            start = 0
+            while page.object_info:
+                seen.update(hash(one.identifier) for one in page.object_info)
+                start += len(page.object_info)
+                total = page.total
+                if start >= total or not self._client.slices:
+                    break
+                await self.tell(page.object_info, full=full)
+                page = await self._client.list(window, start, PAGE)
+                page = page if page.object_info else ObjectList(total=total)
+            if len(seen) >= page.total:
+                return (await self.tell(page.object_info, full=full, place=place, last=window.until is None)).missing
+        raise Unsteady(f"its list says {page.total} objects, and has {len(seen)}")
+
+    async def tell(
+        self, entries: tuple[ObjectInfo, ...], *, full: bool, place: int | None = None, last: bool = False
+    ) -> Queued:
+        caps = [
+            word for word, can in (("start and count", self._client.slices), ("toDate", self._client.ends)) if not can
+        ]
+        note = f"it does not know {' and '.join(caps)}" if caps else ""
+        skew = self._client.skew
+        *before, end = lots(entries)
+        for lot in before:
+            await self._ask(Listed(*self._me, entries=lot, full=full, skew=skew, note=note))
+        found = await self._ask(Listed(*self._me, entries=end, place=place, full=full, last=last, skew=skew, note=note))
+        assert isinstance(found, Queued)
+        self.due = found.due
+        return found
+
+    # bringing
+
+    async def bring(self, until: float, report: Callable[[int, int], None]) -> None:
+        """What waits, until there is nothing more or it is time to let others."""
+        try:
+            while self._clock.now() < until or not self.brought:
+                taken = await self._ask(TakeObjects(*self._me, ticket=self._ticket, most=_TAKE))
+                assert isinstance(taken, Objects)
+                self._client.gate.limits = taken.limits
+                self.due = taken.due
+                if not taken.wanted and not taken.errands:
+                    break
+                items: tuple[Wanted | Errand, ...] = (*taken.errands, *taken.wanted)
+                for item in items:
+                    self._items.put_nowait(item)
+                self._open += len(items)
+                self._hire(taken.limits)
+                report(self.brought, self.brought + self.due)
+                # an errand is free to be taken again until it is reported
+                await self._wait(0 if taken.errands else _TAKE // 2)
+                if taken.errands:
+                    await self._hand_over(wait=True)
+            await self._wait(0)
+            await self._hand_over(wait=True)
+        finally:
+            everybody = [*self._hands, *([self._handing] if self._handing else [])]
+            for hand in everybody:
+                hand.cancel()
+            await asyncio.gather(*everybody, return_exceptions=True)
+
+    def _hire(self, limits: Limits) -> None:
+        while len(self._hands) < limits.connections:
+            hand = asyncio.create_task(self._work())
+            self._hands.add(hand)
+            hand.add_done_callback(self._leave)
+
+    def _leave(self, hand: asyncio.Task[None]) -> None:
+        self._hands.discard(hand)
+        if not hand.cancelled() and (error := hand.exception()) is not None:
+            self._broken = self._broken or error
+        self._ended.set()
+
+    async def _wait(self, most: int) -> None:
+        """Until no more than so many are open; whatever broke a hand ends the visit."""
+        while self._open > most and self._broken is None:
+            self._ended.clear()
+            await self._ended.wait()
+        if self._broken is not None:
+            raise self._broken
+
+    async def _work(self) -> None:
+        while len(self._hands) <= self._client.gate.limits.connections:
+            item = await self._items.get()
+            if isinstance(item, Errand):
+                self._ran.append(await self._run(item))
+            else:
+                await self._fetch(item)
+            self._open -= 1
+            self._ended.set()
+            if len(self._done) >= _OBJECTS or len(self._pack) >= _BYTES or self._weight >= _ASK:
+                await self._hand_over()
+
+    async def _run(self, errand: Errand) -> Ran:
+        try:
+            reply = await self._client.run(errand)
+        except Refused as error:
+            return Ran(errand.id, error.status)
+        return Ran(errand.id, reply.status, reply.body[:10_000])
+
+    async def _fetch(self, wanted: Wanted) -> None:
+        try:
+            meta = await self._client.meta(wanted.pid)
+            if meta.identifier != wanted.pid or weight(meta) > _ASK:
+                wrong = "its system metadata is too large" if meta.identifier == wanted.pid else "it is another object"
+                self._trouble(wanted.pid, f"{wrong}: {meta.identifier[:100]}", "never")
+                return
+            proof = None
+            if wanted.known is not None and meta.checksum.agrees(wanted.known) is None and wanted.known.known:
+                proof = await self._client.checksum(wanted.pid, wanted.known.name)
+            if wanted.have or not self._wants(meta):
+                self._add(Brought(pid=wanted.pid, meta=meta, proof=proof))
+            else:
+                async with self._client.gate.room(meta.size):
+                    await self._bytes(wanted.pid, meta, proof)
+            self._silent = 0
+        except Refused as error:
+            self._refused(wanted.pid, error)
+
+    def _wants(self, meta: SystemMetadata) -> bool:
+        if not meta.checksum.known:
+            return False
+        return self._formats.type_of(meta.format_id) != "DATA" or meta.size <= self._plan.data_bytes
+
+    async def _bytes(self, pid: str, meta: SystemMetadata, proof: Checksum | None) -> None:
+        large = self._folder / new_id("pck", self._clock.now()) if meta.size > _LARGE else None
+        catch = _Catch(meta, large)
+        try:
+            try:
+                await self._client.object(pid, catch)
+            except Refused as error:
+                if error.status or catch.size <= meta.size:
+                    raise  # unless it was we who hung up
+            if wrong := catch.wrong():
+                self._trouble(pid, wrong, "soon")
+            elif large:
+                one = Brought(pid=pid, meta=meta, proof=proof, start=0)
+                await self._bring([one], [], large)
+            else:
+                self._add(Brought(pid=pid, meta=meta, proof=proof, start=len(self._pack)))
+                self._pack += catch.kept
+        finally:
+            if large:
+                large.unlink(missing_ok=True)
+
+    def _refused(self, pid: str, error: Refused) -> None:
+        """A node that wants to be left alone, or is not there, is: what is queued stays so."""
+        if error.status in (429, 503):
+            raise error
+        self._silent = 0 if error.status else self._silent + 1
+        if self._silent >= _DEAD:
+            raise error
+        kind = {404: "absent", -1: "soon", 400: "soon", 410: "absent"}.get(error.status, "later")
+        self._trouble(pid, str(error), kind)
+
+    def _trouble(self, pid: str, why: str, kind: str) -> None:
+        self._add(Brought(pid=pid, trouble=why[:1_000], kind=kind))  # type: ignore[arg-type]  # one of them
+
+    def _add(self, one: Brought) -> None:
+        self._done.append(one)
+        self._weight += weight(one)
+
+    async def _hand_over(self, *, wait: bool = False) -> None:
+        """While one lot is on its way the next is gathered; a third has to wait."""
+        while self._handing is not None:
+            handing = self._handing
+            await asyncio.shield(handing)
+            self._handing = None if self._handing is handing else self._handing
+        if self._done or self._ran:
+            done, ran, pack = self._done, self._ran, self._pack
+            self._done, self._ran, self._pack, self._weight = [], [], bytearray(), 0
+            self._handing = asyncio.create_task(self._send(done, ran, pack))
+        if wait and self._handing is not None:
+            await self._handing
+            self._handing = None
+
+    async def _send(self, done: list[Brought], ran: list[Ran], data: bytearray) -> Queued:
+        if not data:
+            return await self._bring(done, ran, None)
+        pack = self._folder / new_id("pck", self._clock.now())
+        try:
+            await asyncio.to_thread(pack.write_bytes, data)
+            return await self._bring(done, ran, pack)
+        finally:
+            pack.unlink(missing_ok=True)
+
+    async def _bring(self, done: list[Brought], ran: list[Ran], pack: Path | None) -> Queued:
+        found = await self._ask(
+            Bring(*self._me, ticket=self._ticket, objects=tuple(done), ran=tuple(ran), pack=str(pack or ""))
+        )
+        assert isinstance(found, Queued)
+        self.due = found.due
+        self.brought += len(done)
+        return found
+
+
+def weight(one: msgspec.Struct) -> int:
+    return len(msgspec.msgpack.encode(one))
+
+
+def lots(entries: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, ...]]:
+    """As many as fit into one ask each; at least one, which may be empty. What is larger by itself is left out."""
+    found: list[list[ObjectInfo]] = [[]]
+    size = 0
+    for one in entries:
+        if (heavy := weight(one)) > _ASK:
+            continue
+        if size + heavy > _ASK:
+            found.append([])
+            size = 0
+        found[-1].append(one)
+        size += heavy
+    return [tuple(lot) for lot in found]
+
+
+def _lost(source: Held, missing: str) -> Failure:
+    loss, _, count = missing.partition(" ")
+    message = f"{source.url} no longer lists {count} objects; `skep source accept` deletes what it really has not"
+    return Failure("emptied", message, loss=loss)

@@ -1,0 +1,139 @@
+"""A coordinator's rooms and a worker's kind, joined without a link: real HTTP to real nodes, a clock that can jump."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from skep.access.service import Access
+from skep.config import Settings
+from skep.dataone.asks import Bring
+from skep.dataone.formats import Formats
+from skep.dataone.harvests import Harvests
+from skep.dataone.kind import DataoneAddresses, DataoneKind
+from skep.dataone.nodes import KIND, Nodes
+from skep.dataone.replication import Replication
+from skep.dataone.store import Store
+from skep.engines.blobs.folder import FolderBlobs
+from skep.engines.db.base import Database
+from skep.engines.log.rows import open_rows
+from skep.fleet.service import Fleet
+from skep.model.caller import SYSTEM
+from skep.model.source import Failure, Held
+from skep.sources.base import Moved
+from skep.sources.service import Sources
+from skep.sources.tables import STEPS
+from skep.testing.membernode import MemberNode
+from skep.topics.service import CHANGES, Topics
+
+CN = "urn:node:cnTest"
+
+
+class ShiftedClock:
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+    def random(self) -> float:
+        return 0.5
+
+
+class Farm:
+    def __init__(self, db: Database, data: Path, queue: tuple[int, int] = (1_000, 4_000), **settings: Any) -> None:
+        self.db = db
+        self.data = data
+        self.clock = ShiftedClock()
+        self.settings = Settings(data=str(data), allow_networks=("127.0.0.0/8",), **settings)
+        self._queue = queue
+        self.asks: Counter[str] = Counter()
+        #: called before each ask
+        self.before: Any = lambda body: None
+        self.kind = DataoneKind(self.settings, data, self.clock)
+        self.kind.connect(self._ask)
+
+    async def start(self) -> "Farm":
+        self.topics = Topics(self.db, await open_rows("db:", db=self.db), self.clock, 1_000_000)
+        fleet = Fleet(self.db, self.clock, token="t", beat_every=5.0)
+        self.sources = Sources(self.db, self.clock, fleet, {KIND: DataoneAddresses(self.settings)})
+        self.store = Store(self.db, self.clock, FolderBlobs(self.data / "blobs"), self.topics, Formats(), CN)
+        self.nodes = Nodes(self.db, self.clock, fleet, self.sources)
+        self.replication = Replication(self.db, self.clock, self.store, self.nodes)
+        self.harvests = Harvests(
+            *(self.db, self.clock, fleet, self.nodes, self.store, self.replication),
+            queue=self._queue,
+            data_bytes=self.settings.dataone_data,
+            full_every=self.settings.dataone_full_every,
+        )
+        access = Access(self.db, self.clock, self.data, open_read=True)
+        for room in (access, self.topics, fleet, self.store):
+            await room.start()
+        await self.db.migrate("sources", STEPS)
+        return self
+
+    async def add(self, node: MemberNode) -> Held:
+        added = await self.sources.add(SYSTEM, node.base, kind=KIND)
+        held = await self.sources.held(added.source.id)
+        assert held is not None
+        return held
+
+    async def _ask(self, body: Any) -> Any:
+        self.asks[type(body).__name__] += 1
+        self.before(body)
+        return await self.harvests.answer(body, Path(body.pack) if isinstance(body, Bring) and body.pack else None)
+
+    async def look(self, held: Held, *, asked: bool = True) -> Any:
+        return await self.kind.look(held, asked=asked)
+
+    async def visit(self, held: Held, *, asked: bool = True) -> Failure | None:
+        """As a worker does it: look, fetch what moved, and go on while there is more."""
+        found = await self.look(held, asked=asked)
+        while isinstance(found, Moved):
+            fetched = await self.kind.fetch(held, found, lambda progress: None)
+            if isinstance(fetched, Failure):
+                return fetched
+            if not self.kind.more(held):
+                return None
+            found = await self.look(held, asked=False)
+        return found if isinstance(found, Failure) else None
+
+    async def pids(self) -> set[str]:
+        found = await self.store.listing(None, count=1_000_000)
+        return {one.identifier for one in found.object_info}
+
+    async def body(self, pid: str) -> bytes | None:
+        one = await self.store.get(pid)
+        if one is None or one.blob is None:
+            return None
+        return b"".join([chunk async for chunk in self.store.content(one)])
+
+    async def verdicts(self, pid: str) -> list[str]:
+        return [chapter.verdict for chapter in await self.store.story(pid)]
+
+    async def states(self, held: Held) -> dict[str, int]:
+        return (await self.nodes.show(SYSTEM, held.source)).objects
+
+    async def told(self) -> list[bytes]:
+        return [one.body for one in await self.topics.read(SYSTEM, CHANGES, 0, 100_000)]
+
+    async def same_as(self, node: MemberNode) -> bool:
+        """Everything that the node shows is here, byte for byte, and nothing else."""
+        if await self.pids() != set(node.pids):
+            return False
+        for pid in node.pids:
+            one, theirs = await self.store.get(pid), node.meta(pid)
+            assert one is not None
+            if (one.meta.checksum, one.meta.access_policy, one.meta.obsoleted_by, bool(one.meta.archived)) != (
+                theirs.checksum,
+                theirs.access_policy,
+                theirs.obsoleted_by,
+                bool(theirs.archived),
+            ):
+                return False
+            if one.kind != "DATA" and await self.body(pid) != node.body(pid):
+                return False
+        return True
+
+    async def close(self) -> None:
+        await self.kind.close()
