@@ -114,7 +114,7 @@ def test_bad_drafts(draft: Draft, says: str) -> None:
     with pytest.raises(BadInput, match=says) as refused:
         checked(draft, KINDS)
     if draft.kind == "guess":
-        assert "measure, failure" in refused.value.hint
+        assert "measure, failure" in refused.value.message
 
 
 async def test_who_may_record_and_how_much(engine: Engine) -> None:
