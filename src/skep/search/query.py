@@ -6,6 +6,7 @@ a minus negates only before a word, and parentheses inside a word belong to it.
 
 import difflib
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -58,6 +59,7 @@ def parse(text: str) -> Query:
     return ask(text).query
 
 
+@lru_cache(1000)  # pages and saved searches ask the same again
 def ask(text: str) -> Asked:
     """BadQuery points at the column of what is wrong, in the syntax or inside a regular expression."""
     if len(text) > MOST_CHARACTERS:

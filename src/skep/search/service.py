@@ -25,18 +25,39 @@ from skep.search.finding import Finder, Standings
 from skep.search.paging import Shown
 from skep.search.query import Asked, ask
 from skep.sources.service import CATALOGUE
-from skep.sources.views import newest
+from skep.sources.views import Newest, newest
 
 #: lines looked at, at least, where the answer says what else there is
 _FACET_LINES = 500
 #: sources whose names, or whose branches, are offered for completion
 _OFFERED = 200
+#: seconds that the newest commit of a source is remembered, and of how many sources
+_REMEMBER, _MOST_REMEMBERED = 1.0, 10_000
 
 
 class Records(Protocol):
     """What else can be searched: reports, or records of science. It shows callers only what they may see."""
 
     async def __call__(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage: ...
+
+
+class Freshness:
+    """What is newest of each source, remembered for a moment: what was so then is true for as long as it says so."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._known: dict[int, tuple[Newest | None, float]] = {}
+
+    async def of(self, numbers: Iterable[int]) -> dict[int, Newest | None]:
+        wanted, now = set(numbers), self._clock.now()
+        old = {number for number in wanted if not now - _REMEMBER < self._known.get(number, (None, 0.0))[1] <= now}
+        if old:
+            found = await newest(self._db, old)
+            if len(self._known) > _MOST_REMEMBERED:
+                self._known.clear()
+            self._known |= {number: (found.get(number), now) for number in old}
+        return {number: self._known.get(number, (None, 0.0))[0] for number in wanted}
 
 
 class Search:
@@ -47,6 +68,7 @@ class Search:
         self._interest = interest
         self.catalogue = Catalogue()
         self._finder = Finder(searcher, self.catalogue)
+        self._freshness = Freshness(db, clock)
         #: who answers `type:report` and `type:record`
         self.records: dict[Kind, Records] = {}
 
@@ -161,7 +183,7 @@ class Search:
     async def _answers(self, found: Iterable[FileHit], standings: Standings, asked: Asked) -> list[Hit]:
         """Without those of sources that were removed meanwhile."""
         found = list(found)
-        fresh = await newest(self._db, {hit.source for hit in found})
+        fresh = await self._freshness.of(hit.source for hit in found)
         answers = [
             answer(hit, source, standing, fresh.get(hit.source), asked.kind)
             for hit in found
@@ -172,7 +194,7 @@ class Search:
 
     async def _source_answers(self, found: Iterable[FileHit], standings: Standings) -> list[SourceHit]:
         numbers = [hit.source for hit in found]
-        fresh = await newest(self._db, numbers)
+        fresh = await self._freshness.of(numbers)
         return [
             source_answer(source, standings.standing(number), fresh.get(number))
             for number in numbers

@@ -7,7 +7,6 @@ is told in the transaction that adopts it, so it is told once, whatever is kille
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache
 
 import msgspec
 
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 #: files that one search tells of one change, and lines of each
 _MOST_FILES, _MOST_LINES = 100, 50
 _LOOK = Limits(lines=100_000, seconds=30.0, rank=False)
-
-_asked = lru_cache(1000)(ask)
 
 
 class Watching:
@@ -70,7 +67,7 @@ class Watching:
         told: dict[str, list[Draft]] = {}
         for row in await self._saved.rows():
             if _sees(row, source) and (row["first"] or not is_first):
-                asked = _asked(row["query"])
+                asked = ask(row["query"])
                 found = await self._new(row["name"], asked, before, after)
                 drafts = self._drafts(row, asked, found, source, standing)
                 told.setdefault(row["topic"], []).extend(drafts)

@@ -69,19 +69,21 @@ def create_app(
         state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing}),
     )
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
-    return Guard(_fork(inner, GitDoor(core.gather, settings), messages), core.access, settings)
+    searches: dict[str, Bare] = {"GET": search.SearchDoor(core.search, settings)}
+    return Guard(_fork(inner, GitDoor(core.gather, settings), messages, searches), core.access, settings)
 
 
-def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare]) -> ASGIApp:
-    """Past Litestar go git, whose paths it would tidy up and whose stream it would hold, and messages, for speed."""
+def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare], searches: Mapping[str, Bare]) -> ASGIApp:
+    """Past Litestar go git, whose paths it would tidy up and whose stream it would hold, and, for speed, messages and
+    searches."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await pages(scope, receive, send)
-        elif is_messages(scope):
-            if scope["method"] not in messages:
-                raise MethodNotAllowedException(headers={"allow": ", ".join(messages)})
-            await messages[scope["method"]](scope, receive, send)
+        elif bare := messages if is_messages(scope) else searches if scope["path"] == search.PATH else None:
+            if scope["method"] not in bare:
+                raise MethodNotAllowedException(headers={"allow": ", ".join(bare)})
+            await bare[scope["method"]](scope, receive, send)
         elif scope["path"].startswith("/git/"):
             await git(scope, receive, send)
         else:

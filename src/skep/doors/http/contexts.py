@@ -6,8 +6,8 @@ import msgspec
 from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from skep.doors.http.bare import unless
 from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
-from skep.doors.http.topics_follow import unless
 from skep.model.answers import Page, TaskIds
 from skep.model.task import Context, ContextSpec, ContextState, ContextView, TaskSpec
 
@@ -57,7 +57,7 @@ async def wait_context(
     id: FromPath[str],
     seconds: Annotated[float, QueryParameter(ge=0, le=60, description="how long at most")] = 30.0,
 ) -> Context:
-    ended = await unless(request.app.state.closing, core.contexts.wait(caller, id, seconds))
+    ended = await unless(request.app.state.closing.wait(), core.contexts.wait(caller, id, seconds))
     return ended or await core.contexts.wait(caller, id, 0)
 
 

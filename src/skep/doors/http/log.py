@@ -5,8 +5,8 @@ from typing import Annotated
 from litestar import get
 from litestar.params import QueryParameter
 
+from skep.doors.http.bare import unless
 from skep.doors.http.given import Asked, Asker, Limit, TheCore
-from skep.doors.http.topics_follow import unless
 from skep.model.answers import LogAnswer
 from skep.model.log import Level
 
@@ -30,7 +30,7 @@ async def read_log(
     wait: Wait = 0.0,
 ) -> LogAnswer:
     reading = core.log.read(caller, after=after, limit=limit, level=level, process=process, about=about, wait=wait)
-    return LogAnswer(await unless(request.app.state.closing, reading) or [])
+    return LogAnswer(await unless(request.app.state.closing.wait(), reading) or [])
 
 
 HANDLERS = [read_log]

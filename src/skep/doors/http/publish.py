@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from typing import Annotated
-from urllib.parse import parse_qsl
 
 import msgspec
 from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
-from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of, respond, topic_in
+from skep.doors.http.bare import query_of, respond
+from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of, topic_in
 from skep.errors import BadInput, TooLarge
 from skep.model.answers import PostedAnswer
 from skep.model.caller import Caller
@@ -139,11 +139,7 @@ def _batch(body: bytes) -> list[Post]:
 
 def _plain(scope: HTTPScope, media: str, body: bytes) -> Post:
     """The bytes as they are. A CloudEvent in binary mode is recognised by its headers."""
-    query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-    try:
-        given = msgspec.convert(query, _Query, strict=False)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"this cannot be published: {error}") from error
+    given = query_of(scope, _Query)
     headers = {
         name.decode("latin-1"): value.decode("utf-8", "replace")
         for name, value in scope["headers"]

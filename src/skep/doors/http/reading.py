@@ -3,14 +3,12 @@
 import asyncio
 from functools import partial
 from typing import Annotated
-from urllib.parse import parse_qsl
 
 import msgspec
 from litestar.types import HTTPScope, Receive, Send
 
-from skep.doors.http.topics_follow import unless
-from skep.doors.http.topics_wire import EVENTS, event_of, respond, shown, topic_in
-from skep.errors import BadInput
+from skep.doors.http.bare import query_of, respond, unless
+from skep.doors.http.topics_wire import EVENTS, event_of, shown, topic_in
 from skep.model.answers import Messages
 from skep.model.caller import Caller
 from skep.model.topic import Message, Natural
@@ -42,12 +40,12 @@ class ReadDoor:
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["user"]
-        topic, asked = topic_in(scope), _asked(scope)
+        topic, asked = topic_in(scope), query_of(scope, Reading)
         look = partial(self._look, caller, topic, asked)
         found, first, next = await look()
         if asked.wait and not found:
             read = self._topics.read(caller, topic, asked.offset, 1, partition=asked.partition, wait=asked.wait)
-            if await unless(self._closing, read):
+            if await unless(self._closing.wait(), read):
                 found, first, next = await look()
         if any(name == b"accept" and EVENTS.encode() in value for name, value in scope["headers"]):
             events = [event_of(topic, asked.partition, message) for message in found]
@@ -77,11 +75,3 @@ class ReadDoor:
             offset = some[-1].offset + 1
             size += sum([len(message.body) for message in some])
         return found
-
-
-def _asked(scope: HTTPScope) -> Reading:
-    query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-    try:
-        return msgspec.convert(query, Reading, strict=False)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"this cannot be read: {error}", hint="/docs lists every operation and its fields") from error

@@ -6,8 +6,10 @@ import msgspec
 
 from skep.doors.http.publish import Publication
 from skep.doors.http.reading import Reading
+from skep.doors.http.search import EVENTS as EVENT_STREAM
+from skep.doors.http.search import LINES, PATH, Searching
 from skep.doors.http.topics_wire import EVENT, EVENTS
-from skep.model.answers import ErrorAnswer, Messages, PostedAnswer
+from skep.model.answers import ErrorAnswer, Messages, PostedAnswer, SearchAnswer
 
 _REF = "#/components/schemas/"
 _TOPIC = {"name": "topic", "in": "path", "schema": {"type": "string"}, "required": True}
@@ -15,12 +17,12 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def tidy(made: dict[str, Any]) -> dict[str, Any]:
-    """What Litestar made, with its own error shape replaced by ours, and with publishing and reading, of which it knows
-    nothing."""
-    ours = [ErrorAnswer, Publication, PostedAnswer, Messages]
+    """What Litestar made, with our error shape instead of its own, and with the routes of which it knows nothing."""
+    ours = [ErrorAnswer, Publication, PostedAnswer, Messages, SearchAnswer]
     _, shapes = msgspec.json.schema_components(ours, ref_template=_REF + "{name}")
     made["components"]["schemas"] |= shapes
     made["paths"]["/api/v1/topics/{topic}/messages"] = {"get": _read(), "post": _publish()}
+    made["paths"][PATH] = {"get": _search()}
     answer = {"description": "an error", "content": {"application/json": {"schema": {"$ref": _REF + "ErrorAnswer"}}}}
     for item in made["paths"].values():
         for method in _METHODS:
@@ -51,8 +53,6 @@ def _publish() -> dict[str, Any]:
 
 
 def _read() -> dict[str, Any]:
-    fields = msgspec.json.schema_components([Reading])[1]["Reading"]["properties"]
-    query = [{"name": name, "in": "query", "schema": field} for name, field in fields.items()]
     found = {"application/json": {"schema": {"$ref": _REF + "Messages"}}}
     events = {EVENTS: {"schema": {"type": "array", "items": {"description": "CloudEvents 1.0"}}}}
     return {
@@ -60,9 +60,31 @@ def _read() -> dict[str, Any]:
         "summary": "Read messages from an offset on",
         "operationId": "Read",
         "description": f"As CloudEvents with `Accept: {EVENTS}`.",
-        "parameters": [_TOPIC, *query],
+        "parameters": [_TOPIC, *_query(Reading)],
         "responses": {"200": {"description": "what is there", "content": found | events}},
     }
+
+
+def _search() -> dict[str, Any]:
+    found = {"application/json": {"schema": {"$ref": _REF + "SearchAnswer"}}}
+    return {
+        "tags": ["search"],
+        "summary": "Search, best first; or as a stream, as they are found",
+        "operationId": "Search",
+        "parameters": _query(Searching),
+        "responses": {
+            "200": {"description": f"JSON; a stream where `{EVENT_STREAM}` or `{LINES}` is accepted", "content": found}
+        },
+    }
+
+
+def _query(shape: type) -> list[dict[str, Any]]:
+    made = msgspec.json.schema_components([shape])[1][shape.__name__]
+    needed = made.get("required", ())
+    return [
+        {"name": name, "in": "query", "schema": field, "required": name in needed}
+        for name, field in made["properties"].items()
+    ]
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,65 +1,72 @@
-"""Search over everything the caller may see: pages of JSON, or a stream."""
+"""Search over everything the caller may see, past Litestar: pages of JSON, or a stream."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get
-from litestar.openapi.datastructures import ResponseSpec
+from litestar import get
 from litestar.params import QueryParameter
-from litestar.response import Stream
+from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
-from skep.doors.http.given import Asked, Asker, TheCore, TheSettings
+from skep.doors.http.bare import query_of, respond, unless
+from skep.doors.http.given import Asker, TheCore
 from skep.errors import SkepError
-from skep.model.answers import Completions, Hit, SearchAnswer, SearchSummary, SourceHit
+from skep.model.answers import Completions, Hit, SearchSummary, SourceHit
+from skep.model.caller import Caller
 from skep.model.search import Limits
+from skep.search.service import Search
 
+PATH = "/api/v1/search"
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
+
+_Meta = msgspec.Meta
 Query = Annotated[str, QueryParameter(description="the query", max_length=10_000)]
-Lines = Annotated[int, QueryParameter(ge=1, le=10_000, description="matching lines to return")]
-Context = Annotated[int, QueryParameter(ge=0, le=50, description="lines before and after each matching line")]
-PageToken = Annotated[str, QueryParameter(max_length=10_000, description="`next_page` of the page before")]
-Count = Annotated[int, QueryParameter(ge=0, le=1_000_000, description="go on counting matching lines up to this many")]
-Explain = Annotated[bool, QueryParameter(description="say what each score is made of")]
-WithFacets = Annotated[bool, QueryParameter(description="say which languages and sources the files are of")]
-Seconds = Annotated[float | None, QueryParameter(gt=0, description="longest time; what was found is given")]
 Cursor = Annotated[int | None, QueryParameter(ge=0, description="where in the query; its end, if not given")]
 
-_EVENTS, _LINES = "text/event-stream", "application/x-ndjson"
-_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+class Searching(msgspec.Struct, frozen=True):
+    """The query."""
+
+    q: Annotated[str, _Meta(max_length=10_000, description="the query")]
+    lines: Annotated[int, _Meta(ge=1, le=10_000, description="matching lines to return")] = 50
+    context: Annotated[int, _Meta(ge=0, le=50, description="lines before and after each matching line")] = 0
+    page: Annotated[str, _Meta(max_length=10_000, description="`next_page` of the page before")] = ""
+    count: Annotated[int, _Meta(ge=0, le=1_000_000, description="go on counting matching lines up to this many")] = 0
+    explain: Annotated[bool, _Meta(description="say what each score is made of")] = False
+    facets: Annotated[bool, _Meta(description="say which languages and sources the files are of")] = False
+    seconds: Annotated[float, _Meta(gt=0, description="longest time; what was found is given")] | None = None
+
+
+_HEADERS = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 _encode = msgspec.json.Encoder().encode
 _NAMES: dict[type, str] = {Hit: "hit", SourceHit: "source", SearchSummary: "summary"}
+Found = AsyncGenerator[Hit | SourceHit | SearchSummary, None]
 
 
-@get(
-    "/search",
-    tags=["search"],
-    summary="Search, best first; or as a stream, as they are found",
-    responses={
-        200: ResponseSpec(SearchAnswer, description=f"JSON; a stream where `{_EVENTS}` or `{_LINES}` is accepted")
-    },
-)
-async def search(
-    *,
-    request: Asked,
-    core: TheCore,
-    caller: Asker,
-    settings: TheSettings,
-    q: Query,
-    lines: Lines = 50,
-    context: Context = 0,
-    page: PageToken = "",
-    count: Count = 0,
-    explain: Explain = False,
-    facets: WithFacets = False,
-    seconds: Seconds = None,
-) -> Response[SearchAnswer] | Stream:
-    limits = Limits(lines=lines, context=context, count=count, explain=explain, seconds=longest(settings, seconds))
-    for media in (_EVENTS, _LINES):
-        if media in request.headers.get("accept", ""):
-            found = await core.search.stream(caller, q, limits)
-            return Stream(_written(found, media), media_type=media, headers=_HEADERS)
-    return Response(await core.search.search(caller, q, limits, page=page, with_facets=facets))
+class SearchDoor:
+    def __init__(self, search: Search, settings: Settings) -> None:
+        self._search = search
+        self._settings = settings
+
+    async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        caller: Caller = scope["user"]
+        asked = query_of(scope, Searching)
+        limits = Limits(
+            lines=asked.lines,
+            context=asked.context,
+            count=asked.count,
+            explain=asked.explain,
+            seconds=longest(self._settings, asked.seconds),
+        )
+        accepted = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+        for media in (EVENTS, LINES):
+            if media.encode() in accepted:
+                found = await self._search.stream(caller, asked.q, limits)
+                await unless(_left(receive), _stream(send, found, media))
+                return
+        answer = await self._search.search(caller, asked.q, limits, page=asked.page, with_facets=asked.facets)
+        await respond(send, 200, _encode(answer))
 
 
 @get("/search/complete", tags=["search"], summary="What may stand at the cursor of a query")
@@ -71,21 +78,35 @@ def longest(settings: Settings, seconds: float | None) -> float:
     return min(seconds or settings.search_seconds, settings.search_seconds)
 
 
-async def _written(found: AsyncGenerator[Hit | SourceHit | SearchSummary, None], media: str) -> AsyncIterator[bytes]:
+async def _left(receive: Receive) -> None:
+    """The client went away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _stream(send: Send, found: Found, media: str) -> None:
     """One line, or one event, for each; the summary is the last, or what went wrong."""
+    headers = [(b"content-type", f"{media}; charset=utf-8".encode()), *_HEADERS]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         async for item in found:
-            yield _one(_NAMES[type(item)], item, media)
+            await _send(send, _one(_NAMES[type(item)], item, media))
     except SkepError as error:
-        yield _one("error", {"code": error.code, "message": error.message, "hint": error.hint}, media)
+        said = {"code": error.code, "message": error.message, "hint": error.hint}
+        await _send(send, _one("error", said, media))
     finally:
         await found.aclose()
+    await _send(send, b"", more=False)
+
+
+async def _send(send: Send, body: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 def _one(name: str, item: object, media: str) -> bytes:
-    if media == _EVENTS:
+    if media == EVENTS:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(item))
     return _encode({name: item}) + b"\n"
 
 
-HANDLERS = [search, complete]
+HANDLERS = [complete]

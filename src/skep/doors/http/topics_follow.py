@@ -1,17 +1,16 @@
 """A topic as a stream of server-sent events: `id` is the offset, `data` the message."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
+from skep.doors.http.bare import unless
 from skep.doors.http.topics_wire import shown
 from skep.model.caller import Caller
 from skep.model.topic import Message
 from skep.topics.service import Topics
 
-T = TypeVar("T")
 #: proxies and clients give up on a connection on which nothing moves
 HEARTBEAT_SECONDS = 15.0
 #: messages taken at a time; a client that reads slowly holds no more than these in memory
@@ -40,21 +39,9 @@ async def events(
             elif left <= 0:
                 yield b": still here\n\n"
             else:
-                await unless(closing, bell.wait(left))  # it may ring for other partitions
+                await unless(closing.wait(), bell.wait(left))  # it may ring for other partitions
                 continue
             beat = topics.clock.now() + HEARTBEAT_SECONDS
-
-
-async def unless(closing: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` gives; None when the server closes before."""
-    doing, ending = asyncio.ensure_future(work), asyncio.ensure_future(closing.wait())
-    try:
-        await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
-        return doing.result() if doing.done() else None
-    finally:
-        doing.cancel()
-        ending.cancel()
-        await asyncio.gather(doing, ending, return_exceptions=True)
 
 
 def _block(found: Sequence[Message], partition: int, offset: int) -> bytes:

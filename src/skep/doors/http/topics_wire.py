@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from litestar.types import HTTPScope, Send
+from litestar.types import HTTPScope
 
 from skep.errors import BadInput
 from skep.model.answers import TopicMessage
@@ -33,12 +33,6 @@ def is_messages(scope: HTTPScope) -> bool:
 
 def topic_in(scope: HTTPScope) -> str:
     return scope["path"][len(_BEFORE) : -len(_AFTER)]
-
-
-async def respond(send: Send, status: int, body: bytes, media: str = "application/json") -> None:
-    headers = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def shown(message: Message, partition: int) -> TopicMessage:

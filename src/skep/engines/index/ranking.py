@@ -4,6 +4,8 @@ What is defined comes before what is used, a word before a part of one, a file o
 folder, and what people write before tests, copies and generated code.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from skep.model.search import GENERATED, TEST, VENDORED, Reason
@@ -60,6 +62,7 @@ def parts(facts: Facts) -> list[tuple[str, float]]:
     return made
 
 
+@lru_cache(1 << 14)  # many files are alike in this
 def score(facts: Facts) -> float:
     return sum([points for _, points in parts(facts)])
 

@@ -1,23 +1,23 @@
 """A running search on a server."""
 
 import logging
-from concurrent.futures import Executor
 
 import msgspec
 
 from skep.engines.index.opensearch.node import Node
 from skep.engines.index.opensearch.view import Parts, State, View
 from skep.engines.index.trigram.hits import Asked, TrigramHits
+from skep.engines.index.trigram.lanes import Lanes
 from skep.model.search import FileHit
 
 log = logging.getLogger(__name__)
 
 
 class OpenSearchHits(TrigramHits):
-    def __init__(self, executor: Executor, node: Node, state: State, *asked: *Asked) -> None:
+    def __init__(self, lanes: Lanes, node: Node, state: State, *asked: *Asked) -> None:
         self._parts = Parts(node, state, asked)
         view = View(self._parts, state.standings)  # type: ignore[arg-type]  # iterated once, as a tuple would be
-        super().__init__(executor, view, _notice, *asked)
+        super().__init__(lanes, view, _notice, *asked)
 
     async def __anext__(self) -> FileHit:
         try:

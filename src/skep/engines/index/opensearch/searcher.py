@@ -9,7 +9,6 @@ import logging
 import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from skep.engines.index.opensearch.view import Reader, State
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.folders import open_shard
 from skep.engines.index.trigram.hits import TrigramHits
+from skep.engines.index.trigram.lanes import Lanes
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Damaged, SkepError
@@ -38,7 +38,8 @@ from skep.model.search import Damage, Delta, Document, Fence, Limits, Query, Sha
 
 log = logging.getLogger(__name__)
 
-_THREADS = 8
+#: searches that run at once: mostly they wait for the server
+_AT_ONCE = 16
 #: paths named in one request to delete
 _MOST_PATHS = 10_000
 
@@ -49,7 +50,7 @@ class OpenSearchSearcher:
         self._indexes = Indexes(self._node, address)
         self.db = db
         self._tables = Tables(db, address.prefix)
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._lanes = Lanes(_AT_ONCE)
         self._librarian = Librarian(books)
         self.annotate, self.annotated = self._librarian.annotate, self._librarian.annotated
         self._shelf = Shelf()
@@ -156,12 +157,12 @@ class OpenSearchSearcher:
 
     def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
         asked = query, visible, limits, self._shelf, self._librarian.books
-        return TrigramHits(self._executor, snapshot, _unread, *asked)
+        return TrigramHits(self._lanes, snapshot, _unread, *asked)
 
     def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
         self._looked_at.add(self._state)
         return OpenSearchHits(
-            self._executor, self._node, self._state, query, visible, limits, self._shelf, self._librarian.books
+            self._lanes, self._node, self._state, query, visible, limits, self._shelf, self._librarian.books
         )
 
     def standing(self, number: int) -> Standing | None:
@@ -238,7 +239,7 @@ class OpenSearchSearcher:
         self._state = replace(self._state, size=await asyncio.to_thread(self._indexes.size))
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._lanes.shutdown, cancel_futures=True)
         self._node.close()
 
 

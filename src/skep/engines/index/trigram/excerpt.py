@@ -19,6 +19,9 @@ def excerpt(
     symbol: str = "",
 ) -> Line:
     """`spans` are the matches of all terms on this line, as bytes of it; none when they lie beyond what is read."""
+    if len(spans) == 1 and len(line) <= _MOST_BYTES and line.isascii() and not line.endswith(b"\r"):  # nearly all
+        ((at, stop),) = spans
+        return Line(number, at + 1, line.decode(), ((at, stop),) if at < stop else (), before, after, symbol)
     column = min((start for start, _ in spans), default=0) + 1
     start, end = _window(line, column - 1)
     shown = line[start:end]

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Self
 
 from skep.engines.index.base import Standing, Visible
 from skep.engines.index.books import Books
 from skep.engines.index.trigram.compiled import Shelf
+from skep.engines.index.trigram.lanes import Lanes, Turn
 from skep.engines.index.trigram.search import OutOfTime, Search
 from skep.engines.index.trigram.snapshot import Snapshot
 from skep.model.search import Counted, FileHit, Limits, Query
@@ -28,18 +28,20 @@ Noticed = Callable[[dict[str, str]], None]
 class _Work:
     """What the thread holds. Not the Hits: when its consumer is gone, Hits goes, and that stops the work."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline: float, lanes: Lanes) -> None:
         #: hits; with the last of them the search that is over, or an error
         self.queue: asyncio.Queue[tuple[list[FileHit], Search | Exception | None]] = asyncio.Queue()
         self.deadline = deadline
         self.stopped = False
         self._loop = loop
+        self._turn = Turn(lanes)
 
     def run(self, snapshot: Snapshot, *asked: *Asked) -> None:
         query, visible, limits, shelf, books = asked
         batch: list[FileHit] = []
         try:
             search = Search(query, limits, self._watch, shelf, books)
+            self._turn.begin(self.deadline)
             sent = time.monotonic()
             for hit in search.run(snapshot, visible):
                 if self.stopped:
@@ -51,9 +53,11 @@ class _Work:
             self._send(batch, search)
         except Exception as error:
             self._send(batch, error)
+        finally:
+            self._turn.end()
 
     def _watch(self) -> None:
-        if self.stopped or time.monotonic() > self.deadline:
+        if self.stopped or time.monotonic() > self.deadline or not self._turn.go_on(self.deadline):
             raise OutOfTime
 
     def _send(self, batch: list[FileHit], ended: Search | Exception | None = None) -> None:
@@ -65,8 +69,8 @@ class _Work:
 
 
 class TrigramHits:
-    def __init__(self, executor: Executor, snapshot: Snapshot, noticed: Noticed, *asked: *Asked) -> None:
-        self._executor = executor
+    def __init__(self, lanes: Lanes, snapshot: Snapshot, noticed: Noticed, *asked: *Asked) -> None:
+        self._lanes = lanes
         self._snapshot = snapshot
         self._noticed = noticed
         self._asked = asked
@@ -112,8 +116,8 @@ class TrigramHits:
             raise ended
 
     def _start(self) -> _Work:
-        self._work = _Work(asyncio.get_running_loop(), time.monotonic() + self._asked[2].seconds)
-        self._executor.submit(self._work.run, self._snapshot, *self._asked)
+        self._work = _Work(asyncio.get_running_loop(), time.monotonic() + self._asked[2].seconds, self._lanes)
+        self._lanes.submit(self._work.run, self._snapshot, *self._asked)
         return self._work
 
     def stop(self) -> None:

@@ -25,24 +25,27 @@ class Masks:
         self._watch = watch
         self._known: dict[Term | Within | Language, Mask | None] = {}
         #: whose paths hold the trigrams of a term
-        self._paths: dict[Term, Mask] = {}
+        self._paths: dict[Term, Mask | None] = {}
 
     def true(self, query: Term | Within | Language, documents: Sequence[int]) -> set[int]:
         """Which of these it is true for, by their place in the sequence; for what is told without reading text."""
+        chosen = np.array(documents)
+        if isinstance(query, Term) and query.field in ("path", "any"):
+            possible = self._possible(query)
+            places = np.arange(len(chosen)) if possible is None else np.flatnonzero(possible[chosen])
+            return set(places[self._matching(query, chosen[places])].tolist()) if len(places) else set()
         mask = self._certain(query)
-        if mask is not None:
-            return set(np.flatnonzero(mask[list(documents)]).tolist())
-        assert isinstance(query, Term)
-        return self._matching(query, documents)
+        assert mask is not None
+        return set(np.flatnonzero(mask[chosen]).tolist())
 
-    def _matching(self, term: Term, documents: Sequence[int]) -> set[int]:
+    def _matching(self, term: Term, documents: Ids) -> Ids:
         """Paths are matched like a text; one that holds newlines, line by line."""
-        paths = [self._shard.path(document) + b"\n" for document in documents]
+        paths = [self._shard.path(document) + b"\n" for document in documents.tolist()]
         ends = np.fromiter(accumulate(map(len, paths)), np.int64, len(paths))
         text = b"".join(paths)
         found = Matches([], [], [])
         self._compiled.finders[term].find(text, 0, len(text), self._watch, found)
-        return set(np.searchsorted(ends, found.starts, side="right").tolist())
+        return np.searchsorted(ends, found.starts, side="right")
 
     def likely(self) -> Mask | None:
         """The documents whose paths promise the best hits; None: no path promises anything."""
@@ -88,7 +91,8 @@ class Masks:
         if term.field == "branch":
             return self._certain(term)
         if term.field == "path":
-            return self._possible(term)
+            certain = self._certain(term)
+            return self._possible(term) if certain is None else certain
         plan = self._compiled.finders[term].plan
         if plan is None:
             return None
@@ -100,8 +104,10 @@ class Masks:
 
     def _possible(self, term: Term) -> Mask | None:
         """The documents whose path the term may match; None: any."""
-        certain = self._certain(term)
-        return self._paths.get(term) if certain is None else certain
+        if term not in self._paths:
+            plan = self._compiled.finders[term].plan
+            self._paths[term] = None if plan is None else self._shard.path_postings.mask(plan)
+        return self._paths[term]
 
     def _all(self, parts: tuple[Query, ...]) -> Mask | None:
         narrowed: Mask | None = None
@@ -143,13 +149,10 @@ class Masks:
         return mask
 
     def _path(self, term: Term) -> Mask | None:
-        plan = self._compiled.finders[term].plan
-        if plan is None:
+        possible = self._possible(term)
+        if possible is None or np.count_nonzero(possible) > _MOST_PATHS:
             return None
-        self._paths[term] = self._shard.path_postings.mask(plan)
-        ids: Ids = np.flatnonzero(self._paths[term])
-        if len(ids) > _MOST_PATHS:
-            return None
+        ids: Ids = np.flatnonzero(possible)
         mask = np.zeros(self._shard.documents, bool)
-        mask[ids[list(self._matching(term, ids.tolist()))]] = True
+        mask[ids[self._matching(term, ids)]] = True
         return mask

@@ -15,8 +15,6 @@ Mask = NDArray[np.bool_]
 _MOST_KEYS = 24
 #: reading so few documents costs no more than asking for another key
 _FEW = 3
-#: a key that half of the documents have is asked for only while more than this are left
-_MANY = 30
 
 
 def bitmap_size(documents: int) -> int:
@@ -39,9 +37,7 @@ class Postings:
         """One flag per document."""
         match plan:
             case Grams(keys):
-                mask = np.zeros(self.size, bool)
-                mask[self._with_all(keys)] = True
-                return mask
+                return self._with_all(keys)
             case Pair(first):
                 return self._with_any(*np.searchsorted(self.keys, (first, first + 64)).tolist())
             case All(parts):
@@ -58,41 +54,43 @@ class Postings:
                 return mask
 
     def _with_any(self, first: int, last: int) -> Mask:
+        places = np.arange(first, last)
         mask = np.zeros(self.size, bool)
-        for place in range(first, last):
-            ids, flags = self._of(place)
-            mask[ids if flags is None else self._set(flags)] = True
-        return mask
+        dense = self.counts[places] > self._units
+        for place in places[~dense].tolist():
+            mask[self._listed(place)] = True
+        return mask | self._flags(np.bitwise_or, places[dense]) if dense.any() else mask
 
-    def _of(self, place: int) -> tuple[NDArray[Any], NDArray[np.uint8] | None]:
-        """The documents of a key: listed, or as bits."""
-        start, count = int(self.starts[place]), int(self.counts[place])
-        units = bitmap_size(self.size) // 2
-        if count > units:
-            return self.documents[:0], self.documents[start : start + units].view(np.uint8)
-        return self.documents[start : start + count], None
-
-    def _set(self, flags: NDArray[np.uint8]) -> Ids:
-        return np.flatnonzero(np.unpackbits(flags, count=self.size, bitorder="little"))
-
-    def _with_all(self, keys: NDArray[np.uint32]) -> Ids:
-        """The documents that have every key, rarest key first."""
+    def _with_all(self, keys: NDArray[np.uint32]) -> Mask:
+        """The documents that have every key: those of the rarest listed ones, out of which come those with all bits."""
         places = np.searchsorted(self.keys, keys)
-        if places[-1] >= len(self.keys) or not np.array_equal(self.keys[places], keys):
-            return np.empty(0, np.int64)
+        if places[-1] >= len(self.keys) or not (self.keys[places] == keys).all():
+            return np.zeros(self.size, bool)
         counts = self.counts[places]
-        ids: Ids | None = None
-        for nth in np.argsort(counts, kind="stable")[:_MOST_KEYS].tolist():
-            if ids is not None and len(ids) <= (_MANY if 2 * int(counts[nth]) > self.size else _FEW):
+        order = counts.argsort()[:_MOST_KEYS]
+        split = int(counts[order].searchsorted(self._units, "right"))
+        rare, dense = places[order[:split]].tolist(), places[order[split:]]
+        if not rare:
+            return self._flags(np.bitwise_and, dense)
+        ids = self._listed(rare[0])
+        for place in rare[1:]:
+            if len(ids) <= _FEW:
                 break
-            listed, flags = self._of(int(places[nth]))
-            if ids is None:
-                ids = listed.astype(np.int64) if flags is None else self._set(flags)
-            elif flags is not None:
-                ids = ids[flags[ids >> 3] >> (ids & 7).astype(np.uint8) & 1 != 0]
-            else:
-                mask = np.zeros(self.size, bool)
-                mask[listed] = True
-                ids = ids[mask[ids]]
-        assert ids is not None
-        return ids
+            ids = np.intersect1d(ids, self._listed(place), assume_unique=True)
+        mask = np.zeros(self.size, bool)
+        mask[ids] = True
+        return mask & self._flags(np.bitwise_and, dense) if len(ids) > _FEW and len(dense) else mask
+
+    @property
+    def _units(self) -> int:
+        return bitmap_size(self.size) // 2
+
+    def _listed(self, place: int) -> NDArray[Any]:
+        start = int(self.starts[place])
+        return self.documents[start : start + int(self.counts[place])]
+
+    def _flags(self, joined: np.ufunc, places: NDArray[Any]) -> Mask:
+        """Of keys whose documents are bits."""
+        rows = self.documents[self.starts[places][:, None] + np.arange(self._units, dtype=np.uint32)]
+        flags = joined.reduce(rows).view(np.uint8)
+        return np.unpackbits(flags, count=self.size, bitorder="little").view(bool)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from skep.engines.index.library import Librarian
 from skep.engines.index.trigram import folders
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.hits import TrigramHits
+from skep.engines.index.trigram.lanes import Lanes
 from skep.engines.index.trigram.merge import merge, pick
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
@@ -29,7 +30,6 @@ from skep.model.search import Damage, Delta, Fence, Limits, Query, ShardInfo, di
 
 log = logging.getLogger(__name__)
 
-_THREADS = 8
 #: a merge of fewer bytes is done before a process for it would have started
 _SMALL_MERGE = 2_000_000
 
@@ -40,7 +40,7 @@ class TrigramSearcher:
         self._also_close = also_close
         self.db = db
         self._tables = Tables(db)
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._lanes = Lanes()
         self._librarian = Librarian(folder / "books")
         self.annotate, self.annotated = self._librarian.annotate, self._librarian.annotated
         self._snapshot = Snapshot()
@@ -118,7 +118,7 @@ class TrigramSearcher:
 
     def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
         asked = query, visible, limits, self._shelf, self._librarian.books
-        return TrigramHits(self._executor, snapshot, self._notice, *asked)
+        return TrigramHits(self._lanes, snapshot, self._notice, *asked)
 
     def _notice(self, damaged: dict[str, str]) -> None:
         """A search could not read some shards: set them aside."""
@@ -196,7 +196,7 @@ class TrigramSearcher:
 
     async def close(self) -> None:
         await asyncio.gather(*self._losing, return_exceptions=True)
-        await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._lanes.shutdown, cancel_futures=True)
         self._snapshot = Snapshot()
         if self._also_close is not None:
             await self._also_close()
