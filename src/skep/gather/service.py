@@ -10,9 +10,11 @@ from skep.errors import BadInput, NotFound
 from skep.fleet.interest import Interest
 from skep.gather.manifest import Manifests
 from skep.model.answers import FileView, Tree, TreeItem, Waited
+from skep.model.benchmark import Commit
 from skep.model.caller import Caller
 from skep.model.source import Source
 from skep.sources.git import browse
+from skep.sources.git.history import history
 from skep.sources.git.pktline import to_bytes
 from skep.sources.git.read import Entry
 from skep.sources.service import Sources
@@ -70,6 +72,10 @@ class Gather:
         source = await self._sources.show(caller, ref)
         paths = await browse.changed(self._mirror(source), old, new, CHANGED_LIMIT)
         return None if paths is None else [_shown(path) for path in paths]
+
+    async def history(self, caller: Caller, ref: str, new: str, old: str = "") -> list[Commit]:
+        """First-parent commits, oldest first."""
+        return await history(self._mirror(await self._sources.show(caller, ref)), new, old)
 
     async def wait(
         self, caller: Caller, ref: str, *, commit: str = "", looked_after: float = 0.0, timeout: float = 30.0

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from functools import partial
 
+from skep.benchmarks.generating import Generating
 from skep.clock import Clock
 from skep.dataone.asks import Bring, HarvestAsk, HarvestRequest
 from skep.dataone.harvests import Harvests
@@ -54,6 +55,7 @@ class Requests:
         gathering: Gathering,
         source_reports: SourceReports,
         harvests: Harvests,
+        generating: Generating,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -72,6 +74,7 @@ class Requests:
         self._tunnels = gathering.tunnels
         self._source_reports = source_reports
         self._harvests = harvests
+        self._generating = generating
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -164,6 +167,8 @@ class Requests:
             case Written(chunks):
                 await self._tasks.write(chunks)
                 return Reply()
+            case Call(verb="benchmark.call"):
+                return Reply(await self._generating.answer(member, body))
             case Call():
                 return Reply(await self._calls.answer(member, body))
             case Submit(spec, cause, once):

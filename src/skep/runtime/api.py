@@ -32,6 +32,7 @@ _VERBS = {
     ("POST", "latches", "down"): "latch.down",
     ("GET", "state"): "state.get",
     ("PUT", "state"): "state.set",
+    ("POST", "benchmark"): "benchmark.call",
 }
 _NAMELESS = {
     ("POST", "tasks"): "task.add",

@@ -5,6 +5,7 @@ does it in order. It keeps nothing between two turns, so a lost ring costs time 
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -18,7 +19,7 @@ from skep.tasks.owners import Owners
 from skep.tasks.placing import Placer, runs_channel
 from skep.tasks.states import ACTIVE
 from skep.tasks.sweep import Sweep
-from skep.tasks.tables import ACTIVE_SQL, UNENDED_SQL
+from skep.tasks.tables import ACTIVE_SQL, GENERATORLESS_SQL, UNENDED_SQL
 
 log = logging.getLogger(__name__)
 
@@ -54,21 +55,37 @@ class ExpireTask(msgspec.Struct, frozen=True):
     """Tasks whose time is over."""
 
 
-Message = AbortContext | AbortTask | ExpireTask | LoseTask | NewTask | CheckSchedulability
+class ResubmitBenchmark(msgspec.Struct, frozen=True):
+    """A benchmark has no generator that runs: it is new, or its generator failed."""
+
+
+Message = AbortContext | AbortTask | ExpireTask | LoseTask | ResubmitBenchmark | NewTask | CheckSchedulability
 #: what there is to do, in the order in which it is done
 _DUE: dict[str, Message] = {
     "cancel": AbortContext(),
     "abort": AbortTask(),
     "expire": ExpireTask(),
     "lose": LoseTask(),
+    "resubmit": ResubmitBenchmark(),
     "new": NewTask(),
     "waiting": CheckSchedulability(),
 }
 
 
 class Dispatcher:
-    def __init__(self, db: Database, clock: Clock, owners: Owners, placer: Placer, lease: float, keep: float) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        owners: Owners,
+        placer: Placer,
+        lease: float,
+        keep: float,
+        benchmarks: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`benchmarks` resubmits generators."""
         self._db = db
+        self._benchmarks = benchmarks
         self._clock = clock
         self._owners = owners
         self._placer = placer
@@ -104,6 +121,8 @@ class Dispatcher:
             f"(SELECT 1 FROM task WHERE abort_by <> '' AND {owned} LIMIT 1) AS abort, "
             f"(SELECT 1 FROM task WHERE deadline <= :now AND ended_at IS NULL AND {owned} LIMIT 1) AS expire, "
             f"(SELECT 1 FROM member WHERE last_alive < :silent AND {active} LIMIT 1) AS lose, "
+            f"(SELECT 1 FROM benchmark WHERE {GENERATORLESS_SQL} AND resubmit_at <= :now AND {owned} LIMIT 1) AS resubmit, "
+            f"(SELECT min(resubmit_at) FROM benchmark WHERE {GENERATORLESS_SQL} AND resubmit_at > :now) AS again, "
             f"COALESCE((SELECT 1 FROM task WHERE state = 'SUBMITTED' AND {owned} LIMIT 1), "
             f"(SELECT 1 FROM context WHERE stage = 'filled' AND {owned} LIMIT 1)) AS new, "
             f"(SELECT 1 FROM task WHERE {READY_SQL} AND {owned} LIMIT 1) AS waiting, "
@@ -115,7 +134,7 @@ class Dispatcher:
             silent=now - self._lease,
         )
         row = rows[0]
-        due = [row["later"], row["deadline"], row["heard"] and row["heard"] + self._lease]
+        due = [row["later"], row["deadline"], row["again"], row["heard"] and row["heard"] + self._lease]
         messages = [message for name, message in _DUE.items() if row[name]]
         return messages, min((at for at in due if at is not None), default=now + _LONGEST_NAP)
 
@@ -145,6 +164,8 @@ class Dispatcher:
                 return await self._admit(now) > 0
             case CheckSchedulability():
                 return await self._db.write(lambda tx: self._placer.place(tx, now)) >= _AT_ONCE
+            case ResubmitBenchmark():
+                return await self._benchmarks()
             case LoseTask():
                 return await self.sweep.lost() >= _AT_ONCE
             case AbortContext():

@@ -50,7 +50,7 @@ class Worker(msgspec.Struct):
         """How many tasks of the class fit now."""
         slot = slot_of(one.kind)
         free = max(0, self.slots.get(slot, 0) - self.used.get(slot, 0))
-        if slot == "own" or not free:
+        if slot != "command" or not free:
             return free
         if self.alone is not None and (not self.alone or self.alone != one.context):
             return 0
@@ -78,8 +78,8 @@ def does(worker: Worker, kind: str) -> bool:
 
 
 def slot_of(kind: str) -> str:
-    """Commands of users and Skep's own work do not take each other's places."""
-    return "command" if kind.startswith("command") else "own"
+    """Commands of users and Skep's own work do not take each other's places; a generator mostly waits, and takes none."""
+    return "command" if kind.startswith("command") else "benchmark" if kind == "benchmark" else "own"
 
 
 def able(one: Class, workers: Sequence[Worker]) -> list[Worker]:

@@ -82,6 +82,11 @@ CONTEXT_VISIBLE_SQL = (
     "(:private = 1 OR NOT EXISTS (SELECT 1 FROM task WHERE task.context = context.id "  # noqa: S608
     f"AND task.source <> '' AND NOT {_PUBLIC.format(task='task')}))"
 )
+#: benchmarks that should have a generator and have none
+GENERATORLESS_SQL = (
+    "benchmark.state = 'running' AND NOT EXISTS "
+    "(SELECT 1 FROM context WHERE context.id = benchmark.generator AND context.state = 'RUNNING')"
+)
 
 _spec = msgspec.json.Decoder(TaskSpec).decode
 _moves = msgspec.json.Decoder(tuple[TaskState, int, Actor, str, float]).decode

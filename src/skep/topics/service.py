@@ -17,7 +17,8 @@ from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.topic import Draft, Message, Part, Place, Post, Posted, Standing, Topic
 from skep.topics import relay
-from skep.topics.tables import STEPS, topic_of, valid_name
+from skep.topics.tables import STEPS as TABLES
+from skep.topics.tables import topic_of, valid_name
 
 #: every move of every entry of every source; key = source id, id = change id
 CHANGES = "skep.changes"
@@ -31,7 +32,9 @@ WORKERS = "skep.workers"
 FAILURES = "skep.failures"
 #: what newly matches a saved search
 SEARCHES = "skep.searches"
-OWN = (CHANGES, INDEXED, TASKS, WORKERS, FAILURES, SEARCHES)
+#: commits that moved a benchmark's series; key = source id, id = step id
+STEPS = "skep.steps"
+OWN = (CHANGES, INDEXED, TASKS, WORKERS, FAILURES, SEARCHES, STEPS)
 
 MOST_PARTITIONS = 1024
 #: rung when topics are made, changed or removed
@@ -48,7 +51,7 @@ class Topics:
         self._turn = 0
 
     async def start(self) -> None:
-        await self.db.migrate("topics", STEPS)
+        await self.db.migrate("topics", TABLES)
         await self.db.migrate("relay", relay.STEPS)
         now = self.clock.now()
 

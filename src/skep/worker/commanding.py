@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from skep.results.drafts import checked
 from skep.runtime.api import TaskCall
 from skep.runtime.service import Runtime
 from skep.worker.doer import TaskFailed
+from skep.worker.measuring import meant
 from skep.worker.recording import Recording, found
 
 log = logging.getLogger(__name__)
@@ -27,17 +29,26 @@ Ask = Callable[[AskBody], Awaitable[AnswerBody]]
 
 
 class Commanding:
-    def __init__(self, settings: Settings, folder: Path, clock: Clock, ask: Ask, recording: Recording) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        clock: Clock,
+        ask: Ask,
+        recording: Recording,
+        mirror: Callable[[str], Path],
+    ) -> None:
+        self._meant = partial(meant, settings=settings, mirror=mirror)
         self._clock = clock
         self._recording = recording
         self._ask = ask
         self.runtime = Runtime(folder, settings, clock, self._called)
         self._results: dict[TaskHold, Any] = {}
 
-    async def do(self, run: Run) -> Any:
+    async def do(self, run: Run, code: str = "") -> Any:
         hold, spec = (run.task, run.attempt), run.spec
         properties = {MACHINE: self._recording.machine, **spec.properties}
-        command = Command(*hold, run.context, spec.argv, spec.environment, properties, spec.limits)
+        command = Command(*hold, run.context, *self._meant(run, code), properties, spec.limits)
 
         async def after(work: Path) -> None:
             await self._recording.add(hold, await asyncio.to_thread(found, work, spec.results))

@@ -15,6 +15,8 @@ from skep.runtime.facts import Machine
 
 #: less cannot come between two tasks that are asked for at once
 _LEAST_OWN_SLOTS = 2
+#: they wait for what others do
+_GENERATORS = 1000
 
 
 class Offering:
@@ -34,6 +36,7 @@ class Offering:
             slots={
                 "own": max(_LEAST_OWN_SLOTS, self._settings.index_processes or cores),
                 "command": self._settings.task_slots or max(2, cores),
+                "benchmark": _GENERATORS,
             },
             labels=self._settings.labels,
             tools=tuple(sorted(facts.tools)),

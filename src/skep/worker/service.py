@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,6 +22,8 @@ from skep.model.task import Run, TaskHold
 from skep.runtime.facts import machine_class
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
+from skep.sources.git.mirror import folder_of
+from skep.worker.benchmarking import Benchmarking
 from skep.worker.checking import Checking
 from skep.worker.commanding import Commanding
 from skep.worker.doer import Doer, Doing
@@ -78,13 +81,16 @@ class Worker:
         post.poller = Poller(store, self._kinds, self._settings, self._clock, link.hurry)
         indexing = Indexing(store, post.poller, self._settings, self._data, self._clock, link.ask, link.hurry)
         post.indexing = indexing
+        mirror = partial(folder_of, self._data)
         recording = Recording(db, link.ask, machine_class())
         await recording.start()
-        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask, recording)
+        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask, recording, mirror)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
         own: dict[str, Doing] = {"noop": _noop}
+        if self._settings.run_tasks:
+            own["benchmark"] = Benchmarking(link.ask, mirror, commanding.do).generate
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
             replicating = Replicating(

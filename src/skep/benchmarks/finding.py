@@ -1,0 +1,221 @@
+"""Steps of a benchmark's series: found in its results, followed while they become narrower, told once."""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from skep.benchmarks.steps import Found, between, divided, find_steps
+from skep.benchmarks.tables import channel, spec_of, step_of
+from skep.clock import Clock
+from skep.engines.db.base import Database, Row, Tx
+from skep.model.benchmark import Step
+from skep.model.caller import SYSTEM
+from skep.model.result import Result, ResultQuery, Series
+from skep.model.topic import Draft
+from skep.results.service import Results
+from skep.topics.service import STEPS, Topics
+
+#: newest points of a series that are looked at
+MOST_POINTS = 1000
+#: a step found again so many points away is the same one
+_NEAR = 3
+_MOST_RESULTS = 1000
+#: runs that took turns with the commit before say that it is this one
+_SURE = 0.05
+
+
+class Finding:
+    def __init__(self, db: Database, clock: Clock, topics: Topics, results: Results) -> None:
+        self._db = db
+        self._clock = clock
+        self._topics = topics
+        self._results = results
+
+    async def look(self, row: Row) -> None:
+        """At all series of a benchmark. Asked again, it finds the same."""
+        spec = spec_of(bytes(row["spec"]))
+        for series, points in await self._series(row):
+            values = [point.value for point in points]
+            found = await asyncio.to_thread(find_steps, values, least=spec.least)
+            steps = [self._step(row["id"], series, points, one) for one in found]
+            at_once = not spec.bisect or bool(spec.code)
+            await self._db.write(
+                lambda tx, steps=steps, points=points, series=series: self._store(
+                    tx, row, series, steps, points, at_once
+                )
+            )
+
+    def _step(self, benchmark: str, series: Series, points: Sequence[Result], found: Found) -> Step:
+        at = locate(points, found)
+        point = points[at]
+        previous = next(one for one in reversed(points[:at]) if one.commit != point.commit)
+        return Step(
+            id_of(benchmark, series, point.commit),
+            series.benchmark,
+            series.source,
+            series.ref,
+            series.group,
+            series.metric,
+            series.machine,
+            series.unit or "",
+            point.commit,
+            previous.commit,
+            point.made_at,
+            point.tags.get("author", ""),
+            point.tags.get("subject", ""),
+            found.before,
+            found.after,
+            found.change,
+            found.p,
+            "open",
+            self._clock.now(),
+        )
+
+    async def _store(
+        self, tx: Tx, row: Row, series: Series, steps: Sequence[Step], points: Sequence[Result], at_once: bool
+    ) -> None:
+        """New ones open, or are told; open ones move, and go when nothing is found there any more."""
+        places = {point.commit: at for at, point in enumerate(points)}
+        known = {
+            one["id"]: step_of(one)
+            for one in await tx.rows(
+                "SELECT id, state, body FROM step WHERE benchmark = :id AND series = :series FOR UPDATE",
+                id=row["id"],
+                series=key_of(series),
+            )
+        }
+        kept: set[str] = set()
+        for step in steps:
+            same = next((one for one in known.values() if one.id not in kept and _same(one, step, places)), None)
+            if same is not None:
+                kept.add(same.id)
+                if same.state == "open":
+                    await _move(tx, same, step)
+                continue
+            await self._insert(tx, row, key_of(series), step)
+            kept.add(step.id)
+            if at_once:
+                await self._tell(tx, row, step.id)
+        for id, old in known.items():
+            if id in kept or old.state != "open":
+                continue
+            if old.asked and old.previous in places and old.commit in places:
+                inside = points[places[old.previous] : places[old.commit] + 1]
+                await _move(tx, old, self._step(row["id"], series, inside, divided([one.value for one in inside])))
+            else:
+                await tx.rows("DELETE FROM step WHERE id = :id", id=id)
+        tx.ring(channel(row["id"]))
+
+    async def _insert(self, tx: Tx, row: Row, series: str, step: Step) -> None:
+        await tx.rows(
+            "INSERT INTO step (id, benchmark, series, made_at, state, body, webhook, tries, next_try) "
+            "VALUES (:id, :benchmark, :series, :made_at, 'open', :body, '', 0, 0) ON CONFLICT (id) DO NOTHING",
+            id=step.id,
+            benchmark=row["id"],
+            series=series,
+            made_at=step.made_at,
+            body=msgspec.json.encode(step),
+        )
+
+    async def suspect(self, row: Row, ref: str, old: str, new: str) -> None:
+        """Somebody says that there is a step between two commits. Where what was measured of both differs, one opens."""
+        for series, points in await self._series(row):
+            left, right = ([one for one in points if one.commit == end] for end in (old, new))
+            if series.ref != ref or not left or not right:
+                continue
+            found = between(left[-1].values, right[-1].values)
+            if found is None or abs(found.change) < spec_of(bytes(row["spec"])).least:
+                continue
+            step = self._step(row["id"], series, [left[-1], right[-1]], found)
+            asked = msgspec.structs.replace(step, asked=True)
+            await self._db.write(lambda tx, asked=asked, series=series: self._insert(tx, row, key_of(series), asked))
+
+    async def _series(self, row: Row) -> list[tuple[Series, list[Result]]]:
+        """Each with what was measured, oldest commit first."""
+        found = []
+        for series in await self._results.series(SYSTEM, (f"benchmark={row['name']}", f"source={row['source']}")):
+            points = await self._results.points(SYSTEM, series, MOST_POINTS)
+            found.append((series, [point for point in points if point.kind == "measure" and point.value > 0]))
+        return found
+
+    async def results(self, benchmark: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """For a generator, of its own benchmark only."""
+        where = (*map(str, asked.get("where", ())), f"benchmark={benchmark}")
+        query = ResultQuery(where, limit=min(_MOST_RESULTS, int(asked.get("limit", _MOST_RESULTS))))
+        return (await self._results.select(SYSTEM, query)).items
+
+    async def open(self, benchmark: str) -> list[Step]:
+        rows = await self._db.read(
+            "SELECT body, state FROM step WHERE benchmark = :id AND state = 'open' ORDER BY made_at, id", id=benchmark
+        )
+        return [step_of(row) for row in rows]
+
+    async def tell(self, row: Row, ids: Sequence[str]) -> None:
+        """Open steps that will not become narrower."""
+        if ids:
+            await self._db.write(lambda tx: self._tell(tx, row, *ids))
+
+    async def _tell(self, tx: Tx, row: Row, *ids: str) -> None:
+        """Once: the row, the message and the debt to a webhook are one transaction."""
+        now, webhook = self._clock.now(), spec_of(bytes(row["spec"])).webhook
+        for id in ids:
+            told = await tx.rows(
+                "UPDATE step SET state = 'told', webhook = :webhook, next_try = :now WHERE id = :id "
+                "AND benchmark = :benchmark AND state = 'open' RETURNING body, state",
+                id=id,
+                benchmark=row["id"],
+                webhook=webhook,
+                now=now,
+            )
+            for one in told:
+                body = msgspec.json.encode(step_of(one))
+                await self._topics.tell(tx, STEPS, [Draft(body, id, row["source"])], now)
+        tx.ring(STEPS)
+
+
+async def _move(tx: Tx, old: Step, new: Step) -> None:
+    moved = msgspec.structs.replace(new, id=old.id, found_at=old.found_at, asked=old.asked)
+    if old.asked:  # how large it is was seen at its ends
+        moved = msgspec.structs.replace(moved, before=old.before, after=old.after, change=old.change, p=old.p)
+    await tx.rows(
+        "UPDATE step SET body = :body, made_at = :made_at WHERE id = :id",
+        body=msgspec.json.encode(moved),
+        made_at=moved.made_at,
+        id=old.id,
+    )
+
+
+def locate(points: Sequence[Result], found: Found) -> int:
+    """Where the series leaves a doubt, runs that took turns with the commit before may settle it."""
+    sure = [
+        at
+        for at in range(max(1, found.low), found.high + 1)
+        if float(points[at].tags.get("p", "1")) <= _SURE and (_ratio(points[at]) > 1) == (found.change > 0)
+    ]
+    return max(sure, key=lambda at: _ratio(points[at]) ** (1 if found.change > 0 else -1), default=found.at)
+
+
+def _ratio(point: Result) -> float:
+    return float(point.tags.get("ratio", "1"))
+
+
+def _same(old: Step, new: Step, places: dict[str, int]) -> bool:
+    """In the same direction, and near: with more points around it the place of a step moves a little. While it is open
+    commits are measured inside it, so that it counts from end to end."""
+    if (old.change > 0) != (new.change > 0) or old.commit not in places:
+        return False
+    low = min(places.get(old.previous, places[old.commit]), places[old.commit]) - _NEAR
+    return low <= places[new.commit] <= places[old.commit] + _NEAR
+
+
+def key_of(series: Series) -> str:
+    return "\n".join((series.ref, series.group, series.metric, series.machine))
+
+
+def id_of(benchmark: str, series: Series, commit: str) -> str:
+    digest = hashlib.blake2b(f"{benchmark}\n{key_of(series)}\n{commit}".encode(), digest_size=20).digest()
+    return "stp_" + base64.b32encode(digest).decode().lower()

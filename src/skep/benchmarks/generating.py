@@ -1,0 +1,326 @@
+"""What generators are told and what they submit, and how a generator that failed is begun again.
+
+A generator is a task that lives as long as its benchmark. It keeps nothing: what it generated, what it saved and what
+is wanted of it are rows here, and each context is stored with the state saved for the next turn. So wherever it is
+killed, the next one goes on from there.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+
+from skep.benchmarks.finding import Finding
+from skep.benchmarks.tables import benchmark_of, channel, spec_of
+from skep.clock import Clock
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import BadInput, Conflict, NotFound
+from skep.model.benchmark import Commit, Generated, Span, Turn, Want
+from skep.model.caller import SYSTEM, Caller
+from skep.model.ids import new_id
+from skep.model.task import Call, ContextSpec, TaskSpec
+from skep.sources.service import Sources
+from skep.tasks.compose import compose
+from skep.tasks.moves import WORK, ended_channel
+from skep.tasks.owners import Owners
+from skep.tasks.storing import create
+from skep.tasks.tables import ACTIVE_SQL, GENERATORLESS_SQL
+from skep.topics.service import CHANGES, Topics
+
+KIND = "benchmark"
+#: how often in a row a generator that fails is begun again
+MOST_RESUBMITS = 10
+_LONGEST_PAUSE = 60.0
+_MISSING_SECONDS = 30.0
+_AT_ONCE = 100
+_HOUR = 3600.0
+_MOST_TASKS = 1000
+_LARGEST_STATE = 100_000
+#: a benchmark of whose newest contexts so many failed is given up
+_RECENT, _LEAST_RECENT, _FAILING = 20, 10, 0.9
+_DUE = f"{GENERATORLESS_SQL} AND benchmark.resubmit_at <= :now"
+#: caller, source, NEW and OLD -> commits
+History = Callable[[Caller, str, str, str], Awaitable[list[Commit]]]
+_OWN = (
+    "SELECT benchmark.* FROM task JOIN benchmark ON benchmark.generator = task.context WHERE task.id = :task "  # noqa: S608
+    f"AND task.attempt = :attempt AND task.worker = :member AND task.{ACTIVE_SQL}"
+)
+
+
+class Generating:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        topics: Topics,
+        sources: Sources,
+        owners: Owners,
+        finding: Finding,
+        history: History,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._topics = topics
+        self._sources = sources
+        self._owners = owners
+        self._finding = finding
+        self._history = history
+
+    async def answer(self, member: str, call: Call) -> dict[str, Any]:
+        """Of a generator; another attempt at it, or another task, is refused."""
+        own = {"task": call.task, "attempt": call.attempt, "member": member}
+        rows = await self._db.read(_OWN, **own)
+        if not rows:
+            raise Conflict(f"attempt {call.attempt} of task {call.task} generates for no benchmark any more")
+        body = call.value if isinstance(call.value, dict) else {}
+        match call.name:
+            case "next":
+                await self._told(rows[0], body)
+                turn = await self._turn(rows[0]["id"], body.get("stamp", ""), call.wait)
+                return msgspec.to_builtins(turn)  # type: ignore[no-any-return]
+            case "submit":
+                return {"context": await self._db.write(lambda tx: self._submit(tx, own, _generated(body)))}
+            case "results":
+                return {"results": await self._finding.results(rows[0]["name"], body)}
+            case "history":
+                old, _, new = str(body.get("revs", "")).rpartition("..")
+                return {"commits": msgspec.to_builtins(await self._history(SYSTEM, rows[0]["source"], new, old))}
+            case _:
+                raise NotFound(f"a generator cannot ask for {call.name!r}")
+
+    async def _told(self, row: Row, body: dict[str, Any]) -> None:
+        """Open steps that are as narrow as they get, ranges that may hold one, and wishes that are fulfilled."""
+        await self._finding.tell(row, list(body.get("narrow", ())))
+        for ref, old, new in body.get("bisect", ()):
+            await self._finding.suspect(row, ref, old, new)
+        if fulfilled := int(body.get("fulfilled", 0)):
+
+            async def work(tx: Tx) -> None:
+                found = await tx.rows("SELECT wants FROM benchmark WHERE id = :id FOR UPDATE", id=row["id"])
+                left = msgspec.json.decode(found[0]["wants"])[fulfilled:] if found else []
+                await tx.rows(
+                    "UPDATE benchmark SET wants = :wants WHERE id = :id", wants=msgspec.json.encode(left), id=row["id"]
+                )
+
+            await self._db.write(work)
+
+    async def _turn(self, id: str, stamp: str, wait: float) -> Turn:
+        """As soon as it is another one than that with `stamp`, or `wait` is over."""
+        until = self._clock.now() + wait
+        while True:
+            async with AsyncExitStack() as stack:
+                bells = [await stack.enter_async_context(self._db.listen(channel(id)))]
+                bells.append(await stack.enter_async_context(self._topics.listen(CHANGES)))
+                for row in await self._running(id):
+                    bells.append(await stack.enter_async_context(self._db.listen(ended_channel(row["context"]))))
+                await self._settle(id)
+                turn = await self._look(id)
+                left = until - self._clock.now()
+                if turn.stamp != stamp or left <= 0:
+                    return turn
+                waiting = [asyncio.ensure_future(bell.wait(left)) for bell in bells]
+                try:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for one in waiting:
+                        one.cancel()
+                    await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _running(self, id: str) -> list[Row]:
+        return await self._db.read(
+            "SELECT generated.key, generated.context, COALESCE(context.state, 'FAILED') AS state FROM generated "
+            "LEFT JOIN context ON context.id = generated.context "
+            "WHERE generated.benchmark = :id AND generated.state = 'RUNNING'",
+            id=id,
+        )
+
+    async def _settle(self, id: str) -> None:
+        """Contexts that have ended: first steps are looked for, so that a kill between both does no harm."""
+        ended = [row for row in await self._running(id) if row["state"] != "RUNNING"]
+        if not ended:
+            return
+        await self._finding.look(await self._row(id))
+
+        async def work(tx: Tx) -> None:
+            found = await tx.rows("SELECT recent, failed FROM benchmark WHERE id = :id FOR UPDATE", id=id)
+            recent, failed = str(found[0]["recent"]), int(found[0]["failed"])
+            for one in ended:
+                moved = await tx.rows(
+                    "UPDATE generated SET state = :state WHERE benchmark = :id AND key = :key AND state = 'RUNNING' "
+                    "RETURNING key",
+                    state=one["state"],
+                    id=id,
+                    key=one["key"],
+                )
+                if moved:
+                    recent += "x" if one["state"] == "FAILED" else "."
+                    failed += one["state"] == "FAILED"
+            recent = recent[-_RECENT:]
+            good = "resubmits = 0, " if "." in recent else ""
+            await tx.rows(
+                f"UPDATE benchmark SET {good}recent = :recent, failed = :failed WHERE id = :id",  # noqa: S608
+                recent=recent,
+                failed=failed,
+                id=id,
+            )
+            if len(recent) >= _LEAST_RECENT and recent.count("x") >= _FAILING * len(recent):
+                why = f"{recent.count('x')} of its last {len(recent)} contexts failed; the newest is {ended[-1]['context']}"
+                await _give_up(tx, id, "failed", why)
+
+        await self._db.write(work)
+
+    async def _row(self, id: str) -> Row:
+        rows = await self._db.read("SELECT * FROM benchmark WHERE id = :id", id=id)
+        if not rows:
+            raise NotFound(f"the benchmark {id} was removed")
+        return rows[0]
+
+    async def _look(self, id: str) -> Turn:
+        row = await self._row(id)
+        if row["state"] != "running":
+            raise Conflict(f"the benchmark is {row['state']}: {row['reason']}")
+        generated = await self._db.read("SELECT key, state, at FROM generated WHERE benchmark = :id ORDER BY at", id=id)
+        spec, now = spec_of(bytes(row["spec"])), self._clock.now()
+        tips = await self._db.read(
+            "SELECT name, version FROM entry WHERE source = :source AND version IS NOT NULL "
+            "AND name LIKE 'refs/heads/%' ORDER BY name LIMIT 10000",
+            source=row["source"],
+        )
+        source = await self._sources.show(SYSTEM, row["source"])
+        spans = await self._finding.open(id)
+        turn = Turn(
+            spec.name,
+            spec,
+            row["source"],
+            msgspec.json.decode(row["saved"]),
+            sum(one["state"] == "RUNNING" for one in generated) < spec.parallel
+            and sum(one["at"] > now - _HOUR for one in generated) < spec.per_hour,
+            {one["key"]: one["state"] for one in generated},
+            row["resubmits"],
+            {str(one["name"]).removeprefix("refs/heads/"): one["version"] for one in tips},
+            source.default_branch,
+            tuple(Span(step.id, step.ref, step.previous, step.commit) for step in spans),
+            msgspec.json.decode(row["wants"], type=tuple[Want, ...]),
+        )
+        return turn.stamped()
+
+    async def _submit(self, tx: Tx, own: dict[str, Any], asked: Generated) -> str:
+        """One transaction: the context, its key, and what the generator saved. A repeat is the same context."""
+        rows = await tx.rows(f"{_OWN} FOR UPDATE", **own)
+        if not rows or rows[0]["state"] != "running":
+            raise Conflict("another generator has taken over, or the benchmark was stopped")
+        row, now = rows[0], self._clock.now()
+        known = await tx.rows(
+            "SELECT context FROM generated WHERE benchmark = :id AND key = :key", id=row["id"], key=asked.key
+        )
+        if known:
+            return str(known[0]["context"])
+        given = {"skep.benchmark": row["name"], **asked.spec.properties}
+        spec = msgspec.structs.replace(asked.spec, properties=given)
+        tasks, once = compose(spec), f"benchmark:{row['id']}:{asked.key}"
+        id = await create(tx, new_id("ctx", now), spec, tasks, f"benchmark:{row['name']}", once, now)
+        await tx.rows(
+            "INSERT INTO generated (benchmark, key, context, state, at) VALUES (:benchmark, :key, :id, 'RUNNING', :now)",
+            benchmark=row["id"],
+            key=asked.key,
+            id=id,
+            now=now,
+        )
+        await tx.rows(
+            "UPDATE benchmark SET contexts = contexts + 1, saved = :saved WHERE id = :id",
+            saved=msgspec.json.encode(asked.state),
+            id=row["id"],
+        )
+        return id
+
+    async def resubmit(self) -> bool:
+        """The message ResubmitBenchmark: generators that were never begun, or have ended. True: there may be more."""
+        rows = await self._db.read(
+            f"SELECT id, source, spec FROM benchmark WHERE {_DUE} AND {self._owners.sql} LIMIT :most",  # noqa: S608
+            now=self._clock.now(),
+            most=_AT_ONCE,
+        )
+        for row in rows:
+            source = row["source"] or await self._source(spec_of(bytes(row["spec"])).source)
+            await self._db.write(lambda tx, id=row["id"], source=source: self._begin(tx, id, source))
+        return len(rows) == _AT_ONCE
+
+    async def _source(self, name: str) -> str:
+        """Empty: there is none of this name yet."""
+        try:
+            return (await self._sources.show(SYSTEM, name)).id
+        except NotFound:
+            return ""
+
+    async def _begin(self, tx: Tx, id: str, source: str) -> None:
+        now = self._clock.now()
+        rows = await tx.rows(f"SELECT * FROM benchmark WHERE id = :id AND {_DUE} FOR UPDATE", id=id, now=now)  # noqa: S608
+        if not rows:
+            return
+        benchmark = benchmark_of(rows[0])
+        spec, resubmits = benchmark.spec, benchmark.resubmits
+        if not source:
+            await _later(tx, id, now + _MISSING_SECONDS, f"there is no source {spec.source!r} yet")
+            return
+        last = await tx.rows("SELECT state, reason, worker FROM task WHERE context = :id", id=benchmark.generator)
+        worker = ""
+        if last:
+            state, worker = last[0]["state"], last[0]["worker"]
+            resubmits += 1
+            if state == "FINISHED":
+                await _give_up(tx, id, "finished", "")
+                return
+            if state == "ABORTED":
+                await _give_up(tx, id, "paused", f"its generator was {last[0]['reason']}")
+                return
+            if not spec.resubmit or resubmits > MOST_RESUBMITS:
+                await _give_up(tx, id, "failed", f"its generator failed {resubmits} times: {last[0]['reason']}")
+                return
+        others = await tx.rows(
+            "SELECT id FROM member WHERE role = 'worker' AND state = 'alive' AND id <> :worker LIMIT 1", worker=worker
+        )
+        # what its own code does may be the machine's fault; what we do needs the mirror
+        elsewhere = f'id != "{worker}"' if worker and others and spec.code else ""
+        task = TaskSpec("generate", KIND, source="" if spec.code else source, selector=elsewhere)
+        context = ContextSpec(f"benchmark {spec.name}", (task,), properties={"skep.benchmark": spec.name})
+        made = await create(tx, new_id("ctx", now), context, compose(context), f"benchmark:{spec.name}", "", now)
+        await tx.rows(
+            "UPDATE benchmark SET generator = :made, source = :source, resubmits = :n, resubmit_at = :at, reason = '' "
+            "WHERE id = :id",
+            made=made,
+            source=source,
+            n=resubmits,
+            # the next one, should this fail as well
+            at=now + min(_LONGEST_PAUSE, 2.0**resubmits - 1.0),
+            id=id,
+        )
+
+
+async def _later(tx: Tx, id: str, at: float, reason: str) -> None:
+    await tx.rows(
+        "UPDATE benchmark SET resubmit_at = :at, reason = :reason WHERE id = :id", at=at, reason=reason, id=id
+    )
+
+
+async def _give_up(tx: Tx, id: str, state: str, reason: str) -> None:
+    await tx.rows(
+        "UPDATE benchmark SET state = :state, reason = :reason WHERE id = :id", state=state, reason=reason, id=id
+    )
+    tx.ring(channel(id))
+    tx.ring(WORK)
+
+
+def _generated(body: dict[str, Any]) -> Generated:
+    try:
+        asked = msgspec.convert(body, Generated)
+    except msgspec.ValidationError as error:
+        raise BadInput(
+            f"this is no context: {error}", hint="docs/benchmarks.md shows what a generator submits"
+        ) from None
+    if not 0 < len(asked.key) <= 500 or len(asked.spec.tasks) > _MOST_TASKS:
+        raise BadInput(f"a context has a key of 1 to 500 characters and at most {_MOST_TASKS:,} tasks")
+    if len(msgspec.json.encode(asked.state)) > _LARGEST_STATE:
+        raise BadInput(f"the state of a generator may have {_LARGEST_STATE:,} bytes", hint="results hold more")
+    return asked

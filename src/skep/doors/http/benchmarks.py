@@ -1,0 +1,85 @@
+"""Benchmarks: add, list, show, pause, resume, remove; what they found, and pictures of it."""
+
+import msgspec
+from litestar import delete, get, post
+from litestar.params import FromPath, JSONBody
+
+from skep.core import Core
+from skep.doors.http.given import Asker, Limit, PageToken, TheCore
+from skep.model.answers import Page
+from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Want
+from skep.model.caller import Caller
+from skep.model.result import Series
+
+_TAGS = ["benchmarks"]
+
+class Steps(msgspec.Struct, frozen=True):
+    items: list[Step]
+
+
+class Curves(msgspec.Struct, frozen=True):
+    items: list[Series]
+
+
+@post("/benchmarks", tags=_TAGS, summary="Add a benchmark; it begins at once")
+async def add_benchmark(core: TheCore, caller: Asker, data: JSONBody[BenchmarkSpec]) -> Benchmark:
+    return await core.benchmarks.add(caller, data)
+
+
+@get("/benchmarks", tags=_TAGS, summary="List benchmarks")
+async def list_benchmarks(core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100) -> Page[Benchmark]:
+    return await core.benchmarks.list(caller, page=page, limit=limit)
+
+
+@get("/benchmarks/{name:str}", tags=_TAGS, summary="Show a benchmark")
+async def show_benchmark(core: TheCore, caller: Asker, name: FromPath[str]) -> Benchmark:
+    return await core.benchmarks.show(caller, name)
+
+
+@delete("/benchmarks/{name:str}", tags=_TAGS, summary="Remove a benchmark; what it measured stays")
+async def remove_benchmark(core: TheCore, caller: Asker, name: FromPath[str]) -> None:
+    await core.benchmarks.remove(caller, name)
+
+
+@post("/benchmarks/{name:str}/pause", tags=_TAGS, summary="What is being measured ends; nothing new begins")
+async def pause_benchmark(core: TheCore, caller: Asker, name: FromPath[str]) -> Benchmark:
+    return await core.benchmarks.switch(caller, name, "paused")
+
+
+@post("/benchmarks/{name:str}/resume", tags=_TAGS, summary="Go on, also after it failed or finished")
+async def resume_benchmark(core: TheCore, caller: Asker, name: FromPath[str]) -> Benchmark:
+    return await core.benchmarks.switch(caller, name, "running")
+
+
+@post("/benchmarks/{name:str}/wants", tags=_TAGS, summary="Measure a commit or a range, or bisect one")
+async def want_of_benchmark(core: TheCore, caller: Asker, name: FromPath[str], data: JSONBody[Want]) -> Benchmark:
+    return await core.benchmarks.want(caller, name, data)
+
+
+@get("/benchmarks/{name:str}/steps", tags=_TAGS, summary="Commits that moved one of its series, the newest first")
+async def list_steps(core: TheCore, caller: Asker, name: FromPath[str], limit: Limit = 100) -> Steps:
+    return Steps(await core.benchmarks.steps(caller, name, limit=limit))
+
+
+@get("/benchmarks/{name:str}/series", tags=_TAGS, summary="Its series")
+async def list_curves(core: TheCore, caller: Asker, name: FromPath[str]) -> Curves:
+    return Curves([one for one in await curves(core, caller, name) if one.metric])
+
+
+async def curves(core: Core, caller: Caller, name: str) -> list[Series]:
+    """With those of failures, which have no metric."""
+    benchmark = await core.benchmarks.show(caller, name)
+    return await core.results.series(caller, (f"benchmark={name}", f"source={benchmark.source}"))
+
+
+HANDLERS = [
+    add_benchmark,
+    list_benchmarks,
+    show_benchmark,
+    remove_benchmark,
+    pause_benchmark,
+    resume_benchmark,
+    want_of_benchmark,
+    list_steps,
+    list_curves,
+]
