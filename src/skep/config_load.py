@@ -10,14 +10,15 @@ import msgspec
 
 from skep.config import Settings, split_address
 from skep.errors import BadInput
+from skep.model.benchmark import BenchmarkSpec
 from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
 
 FILE = "skep.toml"
 PREFIX = "SKEP_"
 #: tables of the file that are no settings
-RULES, CREDENTIALS = "rule", "credential"
-_TABLES = {RULES, CREDENTIALS}
+RULES, CREDENTIALS, BENCHMARKS = "rule", "credential", "benchmark"
+_TABLES = {RULES, CREDENTIALS, BENCHMARKS}
 #: SKEP_* variables that are no settings: where the client finds a server, and where the file is
 RESERVED = frozenset({"SKEP_URL", "SKEP_TOKEN", "SKEP_CONFIG"})
 FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
@@ -65,6 +66,11 @@ def load_rules(environ: Mapping[str, str], *, config: str | None = None) -> list
 def load_credentials(environ: Mapping[str, str], *, config: str | None = None) -> list[CredentialSpec]:
     hint = "docs/credentials.md shows what a credential is made of"
     return _load_tables(CREDENTIALS, CredentialSpec, hint, config, environ)
+
+
+def load_benchmarks(environ: Mapping[str, str], *, config: str | None = None) -> list[BenchmarkSpec]:
+    hint = "docs/benchmarks.md shows what a benchmark is made of"
+    return _load_tables(BENCHMARKS, BenchmarkSpec, hint, config, environ)
 
 
 def _load_tables(name: str, kind: type[T], hint: str, config: str | None, environ: Mapping[str, str]) -> list[T]:

@@ -4,6 +4,7 @@ import msgspec
 
 from skep.access.service import Access
 from skep.dataone.service import DataOne
+from skep.benchmarks.service import Benchmarks
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.results.service import Results
@@ -48,6 +49,7 @@ class Core(msgspec.Struct, frozen=True):
     workers: Workers
     fleet: Fleet
     rules: Rules
+    benchmarks: Benchmarks
     log: Journal
     status: StatusView
     dataone: DataOne

@@ -34,6 +34,10 @@ needs = st.lists(st.tuples(picks, st.sampled_from(["finished", "ended"])), max_s
 tasks = st.lists(st.tuples(needs, st.integers(0, 2), st.sampled_from([None, None, 30.0])), min_size=1, max_size=4)
 
 
+async def no_benchmarks() -> bool:
+    return False
+
+
 class Model(msgspec.Struct):
     """A task as it should be."""
 
@@ -70,7 +74,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.fleet = Fleet(self.db, self.clock, token=WORKER_TOKEN, beat_every=5.0)
         self.contexts = Contexts(self.db, self.clock, placer)
         self.reports = Reports(self.db, self.clock, placer)
-        self.dispatcher = Dispatcher(self.db, self.clock, owners, placer, LEASE, 3600.0)
+        self.dispatcher = Dispatcher(self.db, self.clock, owners, placer, LEASE, 3600.0, no_benchmarks)
         with tempfile.TemporaryDirectory() as folder:
             self.run(Access(self.db, self.clock, Path(folder), open_read=True).start())
         for room in (self.fleet, self.contexts, owners):

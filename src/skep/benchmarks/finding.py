@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import hashlib
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +28,8 @@ _NEAR = 3
 _MOST_RESULTS = 1000
 #: runs that took turns with the commit before say that it is this one
 _SURE = 0.05
+#: of a change that runs which took turns have to show
+_PART = 1 / 3
 
 
 class Finding:
@@ -41,13 +45,10 @@ class Finding:
         for series, points in await self._series(row):
             values = [point.value for point in points]
             found = await asyncio.to_thread(find_steps, values, least=spec.least)
-            steps = [self._step(row["id"], series, points, one) for one in found]
+            steps = [self._step(row["id"], series, points, one) for one in found if supported(points, one)]
             at_once = not spec.bisect or bool(spec.code)
-            await self._db.write(
-                lambda tx, steps=steps, points=points, series=series: self._store(
-                    tx, row, series, steps, points, at_once
-                )
-            )
+            store = partial(self._store, row=row, series=series, steps=steps, points=points, at_once=at_once)
+            await self._db.write(store)
 
     def _step(self, benchmark: str, series: Series, points: Sequence[Result], found: Found) -> Step:
         at = locate(points, found)
@@ -132,7 +133,7 @@ class Finding:
                 continue
             step = self._step(row["id"], series, [left[-1], right[-1]], found)
             asked = msgspec.structs.replace(step, asked=True)
-            await self._db.write(lambda tx, asked=asked, series=series: self._insert(tx, row, key_of(series), asked))
+            await self._db.write(partial(self._insert, row=row, series=key_of(series), step=asked))
 
     async def _series(self, row: Row) -> list[tuple[Series, list[Result]]]:
         """Each with what was measured, oldest commit first."""
@@ -187,6 +188,13 @@ async def _move(tx: Tx, old: Step, new: Step) -> None:
         made_at=moved.made_at,
         id=old.id,
     )
+
+
+def supported(points: Sequence[Result], found: Found) -> bool:
+    """Where runs took turns with the commit before, one of those that may be it has to show a part of the change."""
+    pairs = [_ratio(points[at]) for at in range(max(1, found.low), found.high + 1) if "ratio" in points[at].tags]
+    part = math.log1p(found.change) * _PART
+    return not pairs or any(math.log(ratio) / part >= 1.0 for ratio in pairs)
 
 
 def locate(points: Sequence[Result], found: Found) -> int:

@@ -8,6 +8,7 @@ killed, the next one goes on from there.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from skep.benchmarks.finding import Finding
 from skep.benchmarks.tables import benchmark_of, channel, spec_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, Value
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.benchmark import Commit, Generated, Span, Turn, Want
 from skep.model.caller import SYSTEM, Caller
@@ -70,7 +71,7 @@ class Generating:
 
     async def answer(self, member: str, call: Call) -> dict[str, Any]:
         """Of a generator; another attempt at it, or another task, is refused."""
-        own = {"task": call.task, "attempt": call.attempt, "member": member}
+        own: dict[str, Value] = {"task": call.task, "attempt": call.attempt, "member": member}
         rows = await self._db.read(_OWN, **own)
         if not rows:
             raise Conflict(f"attempt {call.attempt} of task {call.task} generates for no benchmark any more")
@@ -206,7 +207,7 @@ class Generating:
         )
         return turn.stamped()
 
-    async def _submit(self, tx: Tx, own: dict[str, Any], asked: Generated) -> str:
+    async def _submit(self, tx: Tx, own: dict[str, Value], asked: Generated) -> str:
         """One transaction: the context, its key, and what the generator saved. A repeat is the same context."""
         rows = await tx.rows(f"{_OWN} FOR UPDATE", **own)
         if not rows or rows[0]["state"] != "running":
@@ -244,7 +245,7 @@ class Generating:
         )
         for row in rows:
             source = row["source"] or await self._source(spec_of(bytes(row["spec"])).source)
-            await self._db.write(lambda tx, id=row["id"], source=source: self._begin(tx, id, source))
+            await self._db.write(partial(self._begin, id=row["id"], source=source))
         return len(rows) == _AT_ONCE
 
     async def _source(self, name: str) -> str:

@@ -1,12 +1,13 @@
 """Steps that are told are POSTed to the webhook of their benchmark, until it takes them or was asked often enough."""
 
 import logging
+from functools import partial
 
 import msgspec
 
 from skep.benchmarks.tables import step_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row
+from skep.engines.db.base import Database, Row, Tx
 from skep.errors import SkepError
 from skep.sources.git.guard import Guard
 from skep.sources.git.http import Http, NetworkError
@@ -52,15 +53,16 @@ class Notices:
                 log.warning(
                     "a webhook was not told of a step", extra={"step": row["id"], "reason": wrong, "tries": tries}
                 )
-            await self._db.write(
-                lambda tx, row=row, tries=tries, done=done: tx.rows(
-                    "UPDATE step SET webhook = :webhook, tries = :tries, next_try = :at WHERE id = :id",
-                    webhook="" if done else row["webhook"],
-                    tries=tries,
-                    at=self._clock.now() + _FIRST_PAUSE * 2.0**tries,
-                    id=row["id"],
-                )
-            )
+            await self._db.write(partial(self._note, row=row, tries=tries, done=done))
+
+    async def _note(self, tx: Tx, row: Row, tries: int, done: bool) -> None:
+        await tx.rows(
+            "UPDATE step SET webhook = :webhook, tries = :tries, next_try = :at WHERE id = :id",
+            webhook="" if done else row["webhook"],
+            tries=tries,
+            at=self._clock.now() + _FIRST_PAUSE * 2.0**tries,
+            id=row["id"],
+        )
 
     async def _post(self, row: Row) -> str:
         """Empty, or what went wrong. Redirects are not followed: they could lead where the guard has not looked."""

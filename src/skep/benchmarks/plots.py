@@ -158,11 +158,9 @@ def distribution_plot(series: Series, points: Sequence[Result]) -> str:
             f'<rect {_LOOK["h"]} x="{_LEFT + place * width + 1:.1f}" y="{frame.y(count)}" width="{width - 2:.1f}" '
             f'height="{HEIGHT - _BOTTOM - frame.y(count):.1f}"><title>{escape(about)}</title></rect>'
         )
-    for place, value in ((0, low), (_BINS / 2, low + span / 2), (_BINS, high)):
+    for at, value in ((0.0, low), (_BINS / 2, low + span / 2), (_BINS, high)):
         text = escape(shown(value, series.unit or ""))
-        drawn.append(
-            f'<text x="{_LEFT + place * width}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{text}</text>'
-        )
+        drawn.append(f'<text x="{_LEFT + at * width}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{text}</text>')
     return _svg(title_of(series), "".join(drawn))
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 #: a stretch has at least so many values
-SHORTEST = 3
+SHORTEST = 4
 #: how much better a division has to explain the values, in squares of the noise, for each further step
-_PRICE = 13.0
+_PRICE = 15.0
 #: a border is a step below this probability of seeing it by chance
 ALPHA = 0.001
 #: values beyond so many times the noise from their neighbours count as if they were there
@@ -120,7 +120,7 @@ def _chance(left: Floats, right: Floats, least: float) -> float:
 def student(t: float, freedom: float) -> float:
     """Both tails of Student's distribution beyond t: an integral over an angle, where it is smooth."""
     low = math.atan(t / math.sqrt(freedom))
-    half = (math.pi / 2 - low) / 2
+    half = min(math.pi / 2 - low, 20.0 / math.sqrt(freedom)) / 2
     heights = np.cos(low + half * (_NODES + 1.0)) ** (freedom - 1.0)
     scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(math.pi) / 2
     return min(1.0, 2.0 * half * float(heights @ _WEIGHTS) * math.exp(scale))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
+from skep.client.benchmarks import Benchmarks
 from skep.client.credentials import Credentials
 from skep.client.lists import Lists
 from skep.client.results import Results
@@ -59,6 +60,7 @@ class Client:
         self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)
         self.rules = Rules(self.transport)
+        self.benchmarks = Benchmarks(self.transport)
         self.searches = SavedSearches(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)

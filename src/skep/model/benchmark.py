@@ -1,4 +1,4 @@
-"""A Benchmark measures commits of a source: what is asked for (BenchmarkSpec), where it stands, and the Steps it found."""
+"""A Benchmark measures commits of a source: what is asked for (BenchmarkSpec), where it stands, what Steps it found."""
 
 import zlib
 from typing import Any, Literal

@@ -10,6 +10,10 @@ from typing import Any
 import msgspec
 
 from skep.access.service import Access
+from skep.benchmarks.finding import Finding
+from skep.benchmarks.generating import Generating
+from skep.benchmarks.notices import Notices
+from skep.benchmarks.service import Benchmarks
 from skep.clock import Clock
 from skep.config import Settings
 from skep.core import Core
@@ -35,6 +39,7 @@ from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
 from skep.link.join import ca_of
 from skep.link.tunnels import Tunnels
+from skep.model.benchmark import BenchmarkSpec
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
@@ -111,6 +116,7 @@ async def open_rooms(
     worker_token: str,
     file_rules: Sequence[RuleSpec] = (),
     file_credentials: Sequence[CredentialSpec] = (),
+    file_benchmarks: Sequence[BenchmarkSpec] = (),
 ) -> AsyncIterator[Rooms]:
     """Everything opened and migrated; closed again in reverse order. What is called `file_` stands in skep.toml."""
     data = Path(settings.data)
@@ -162,9 +168,12 @@ async def open_rooms(
         gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
         http = _http(settings)
         stack.push_async_callback(http.close)
-        dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
+        benchmarks = Benchmarks(db, clock, sources)
+        await benchmarks.start(file_benchmarks)
+        finding = Finding(db, clock, topics, results)
+        generating = Generating(db, clock, topics, sources, owners, finding, gather.history)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
@@ -190,11 +199,13 @@ async def open_rooms(
             Workers(db, fleet),
             fleet,
             rules,
+            benchmarks,
             journal,
             StatusView(db, clock, fleet, searcher, statuses, gathering.servers),
             dataone,
         )
         reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
+        dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts, generating.resubmit)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
@@ -210,6 +221,7 @@ async def open_rooms(
             triggers.follow,
             triggers.follow_clock,
             dataone.follow,
+            Notices(db, clock, http, HostGuard(settings, clock, local=False)).follow,
             partial(statuses.keep, partial(_alive, fleet)),
             *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
         ]
@@ -241,6 +253,7 @@ async def open_rooms(
             gathering,
             about,
             dataone.harvests,
+            generating,
             lease,
         )
         desk = Desk(

@@ -28,6 +28,7 @@ from skep.link.dial import Dial
 from skep.link.join import joined
 from skep.link.lines import LineBuffer
 from skep.manager.service import manage
+from skep.model.benchmark import BenchmarkSpec
 from skep.model.caller import SYSTEM, Caller
 from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
@@ -49,6 +50,7 @@ def main(
     add: Sequence[str] = (),
     rules: Sequence[RuleSpec] = (),
     credentials: Sequence[CredentialSpec] = (),
+    benchmarks: Sequence[BenchmarkSpec] = (),
 ) -> None:
     _check_roles(settings)
     lines = set_up_logs(settings.log_level)
@@ -57,7 +59,14 @@ def main(
     settings = msgspec.structs.replace(settings, data=str(data))
     _raise_file_limit()
     with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        rooms = partial(open_rooms, settings, SystemClock(), file_rules=rules, file_credentials=credentials)
+        rooms = partial(
+            open_rooms,
+            settings,
+            SystemClock(),
+            file_rules=rules,
+            file_credentials=credentials,
+            file_benchmarks=benchmarks,
+        )
         runner.run(_up(settings, listener, lines, add, rooms))
 
 

@@ -78,7 +78,7 @@ def does(worker: Worker, kind: str) -> bool:
 
 
 def slot_of(kind: str) -> str:
-    """Commands of users and Skep's own work do not take each other's places; a generator mostly waits, and takes none."""
+    """Commands of users and Skep's own work do not take each other's places; generators mostly wait, and take none."""
     return "command" if kind.startswith("command") else "benchmark" if kind == "benchmark" else "own"
 
 

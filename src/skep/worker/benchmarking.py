@@ -1,4 +1,4 @@
-"""The kind `benchmark`: generates contexts for as long as its benchmark lives. What it knows stands at the coordinator."""
+"""The kind `benchmark`: generates contexts as long as its benchmark lives. All it knows, the coordinator told it."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence

@@ -26,12 +26,16 @@ def fill(parser: Command) -> None:
     verbs.add_parser("pause", help="measure nothing new", fill=_fill_named, run="benchmark:pause")
     verbs.add_parser("resume", help="go on, also after it failed", fill=_fill_named, run="benchmark:resume")
     verbs.add_parser("run", help="measure these commits as well", fill=_fill_run, run="benchmark:run")
-    verbs.add_parser("bisect", help="find the commit between two that differ", fill=_fill_bisect, run="benchmark:bisect")
+    verbs.add_parser(
+        "bisect", help="find the commit between two that differ", fill=_fill_bisect, run="benchmark:bisect"
+    )
     verbs.add_parser("remove", help="forget it; what it measured stays", fill=_fill_name, run="benchmark:remove")
 
 
 def _fill_add(parser: Command) -> None:
-    parser.add_argument("file", metavar="FILE", help="TOML: one benchmark, or several [[benchmark]]; - for standard input")
+    parser.add_argument(
+        "file", metavar="FILE", help="TOML: one benchmark, or several [[benchmark]]; - for standard input"
+    )
     parser.add_argument("--code", metavar="FILE", help="Python file with a subclass of skep.benchmark.Benchmark")
     json_option(parser)
 
@@ -115,7 +119,13 @@ def show(args: Namespace) -> int:
     }
     print("\n".join(f"{key:<9}{clean(text)}" for key, text in facts.items()))
     if steps:
-        print(table(("CHANGE", "COMMIT", "METRIC", "AUTHOR", "SUBJECT", "STATE"), map(_row, steps), width(sys.stdout)))
+        print(
+            table(
+                ("CHANGE", "COMMIT", "METRIC", "AUTHOR", "SUBJECT", "STATE"),
+                [_row(one) for one in steps],
+                width(sys.stdout),
+            )
+        )
     return exits.OK
 
 

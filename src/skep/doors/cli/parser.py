@@ -79,6 +79,7 @@ def _fill_root(parser: Command) -> None:
     )
     commands.add_parser("ca", help="certificates of a fleet's own", fill=_fill_ca)
     commands.add_parser("rule", help="what is done on every change, or by the clock", fill=_fill_rule)
+    commands.add_parser("benchmark", help="what each change did to the numbers", fill=_fill_benchmark)
     commands.add_parser(
         "simulate", help="how fresh mirrors would be at which load", fill=_fill_simulate, run="simulate:run"
     )
@@ -369,6 +370,12 @@ def _fill_ca(parser: Command) -> None:
     from skep.doors.cli import member_words
 
     member_words.fill_ca(parser)
+
+
+def _fill_benchmark(parser: Command) -> None:
+    from skep.doors.cli.benchmark import fill
+
+    fill(parser)
 
 
 def _fill_rule(parser: Command) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 import msgspec
 
 from skep.config import Role, Settings
-from skep.config_load import FIELDS, Origins, load, load_credentials, load_rules
+from skep.config_load import FIELDS, Origins, load, load_benchmarks, load_credentials, load_rules
 from skep.doors.cli.source import absolute
 
 
@@ -54,5 +54,6 @@ def _run(settings: Settings, args: Namespace, urls: tuple[str, ...] = ()) -> int
     if not {"coordinator", "aggregator"} & set(settings.roles):
         return import_module("skep.roles.member").main(settings) or 0
     rules = load_rules(os.environ, config=args.config)
+    benchmarks = load_benchmarks(os.environ, config=args.config)
     credentials = load_credentials(os.environ, config=args.config)
-    return import_module("skep.roles.up").main(settings, urls, rules, credentials) or 0
+    return import_module("skep.roles.up").main(settings, urls, rules, credentials, benchmarks) or 0

@@ -17,6 +17,7 @@ from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.core import Core
 from skep.doors.http import (
+    benchmarks,
     contexts,
     credentials,
     hooks,
@@ -110,6 +111,7 @@ def _api() -> Router:
         results,
         workers,
         rules,
+        benchmarks,
         log,
         system,
     )

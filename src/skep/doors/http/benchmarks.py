@@ -13,6 +13,7 @@ from skep.model.result import Series
 
 _TAGS = ["benchmarks"]
 
+
 class Steps(msgspec.Struct, frozen=True):
     items: list[Step]
 

@@ -83,8 +83,7 @@ async def benchmark_page(request: Asked, core: TheCore, caller: Asker, name: Fro
     known = await curves(core, caller, name)
     shown = [await _curve(core, caller, one, known, steps) for one in known if one.metric][:_PICTURES]
     pictures = [(one, Markup(one.drawn("series")), noise([p.value for p in one.points])) for one in shown]  # noqa: S704  # our own, escaped
-    files = await core.evaluations.list(caller, name)
-    return render(request, "benchmark.html", one=benchmark, steps=steps, pictures=pictures, files=files)
+    return render(request, "benchmark.html", one=benchmark, steps=steps, pictures=pictures)
 
 
 @get("/benchmarks/{name:str}/{file:str}", include_in_schema=False)

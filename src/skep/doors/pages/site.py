@@ -3,6 +3,7 @@
 from litestar import Litestar
 
 from skep.doors.pages import (
+    benchmarks,
     contexts,
     credentials,
     docs,
@@ -36,6 +37,7 @@ HANDLERS = [
     *tasks.HANDLERS,
     *workers.HANDLERS,
     *rules.HANDLERS,
+    *benchmarks.HANDLERS,
     *status.HANDLERS,
     *log.HANDLERS,
     *docs.HANDLERS,
