@@ -1,6 +1,6 @@
 """A benchmark that decides by itself: the commits of a range one after the other, until one was twice as slow.
 
-    skep benchmark add examples/benchmark/halves.toml --code examples/benchmark/halves.py
+skep benchmark add examples/benchmark/halves.toml --code examples/benchmark/halves.py
 """
 
 from typing import Any

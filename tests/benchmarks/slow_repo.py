@@ -1,4 +1,4 @@
-"""A repository with a known slow commit. What a run "takes" is what the commit says, with noise from its name and the run:
+"""A repository with a known slow commit. What a run "takes" is what the commit says, with noise from its name and run:
 so that finding it is the same on every machine, however busy."""
 
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from skep.testing.forge.repo import Repo
 
 #: each run writes what it took; the dice are thrown by commit, side and run
-BENCH = '''\
+BENCH = """\
 import hashlib, json, os, pathlib
 runs = pathlib.Path("runs"); n = len(runs.read_text()) if runs.exists() else 0; runs.write_text("x" * (n + 1))
 if pathlib.Path("broken").exists(): raise SystemExit(3)
@@ -15,8 +15,9 @@ def dice(k):
     return int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big") / 2**64
 noise = sum(dice(k) for k in range(12)) - 6
 took = float(pathlib.Path("takes").read_text()) * (1 + float(pathlib.Path("noise").read_text()) * noise)
-pathlib.Path("out.jsonl").write_text(json.dumps({"metric": "time", "value": took, "unit": "s", "group": "parse"}) + "\\n")
-'''
+line = json.dumps({"metric": "time", "value": took, "unit": "s", "group": "parse"})
+pathlib.Path("out.jsonl").write_text(line + "\\n")
+"""
 
 
 def slow_repo(

@@ -1,4 +1,4 @@
-"""A repository with a slow commit planted among a hundred: found, named, bisected, plotted; and what is killed goes on."""
+"""A repository with a slow commit planted among a hundred: found, named, bisected, plotted; what is killed goes on."""
 
 import json
 import os
@@ -9,7 +9,6 @@ from typing import Any
 
 from skep.client import Client
 from skep.model.benchmark import Benchmark, BenchmarkSpec, Step
-from skep.model.result import ResultQuery
 from tests.benchmarks.slow_repo import slow_repo
 from tests.house.running import RunningSkep
 
@@ -22,7 +21,7 @@ def spec(source: str, commits: list[str], **more: Any) -> BenchmarkSpec:
         "read": "out.jsonl",
         "mode": "range",
         "range": f"{commits[0]}..{commits[-1]}",
-        "repetitions": 3,
+        "repetitions": 2,
         "warmup": 0,
         "exclusive": "none",
         **more,
@@ -32,7 +31,8 @@ def spec(source: str, commits: list[str], **more: Any) -> BenchmarkSpec:
 
 def mirrored(skep: RunningSkep, folder: Path) -> str:
     skep.cli("source", "add", str(folder))
-    skep.cli("source", "wait", str(folder), "--timeout", "60")
+    with Client(skep.url, skep.token) as client:
+        client.sources.wait(str(folder), timeout=60)
     return str(folder)
 
 
@@ -49,7 +49,7 @@ def ended(skep: RunningSkep, *, within: float = 240.0) -> Benchmark:
 
 
 def told(skep: RunningSkep) -> list[dict[str, Any]]:
-    messages = skep.rows("topic", "read", "skep.steps", "--from", "0")
+    messages = skep.rows("topic", "read", "skep.steps", "--offset", "0")
     return [json.loads(one["body"]) if isinstance(one["body"], str) else one["body"] for one in messages]
 
 
@@ -62,10 +62,10 @@ def test_a_slow_commit_among_a_hundred_is_found_named_bisected_and_plotted(skep:
     repo, commits = slow_repo(tmp_path / "repo", 100, 63)
     source = mirrored(skep, repo.folder)
     with Client(skep.url, skep.token) as client:
-        client.benchmarks.add(spec(source, commits, points=16))
+        client.benchmarks.add(spec(source, commits, points=12))
     one = ended(skep)
     assert (one.state, one.failed) == ("finished", 0), (one, skep.tail())
-    assert one.contexts <= 16 + 8, "only what lies around the step is measured besides"
+    assert one.contexts <= 12 + 8, "only what lies around the step is measured besides"
     (step,) = steps(skep)
     assert (step.commit, step.previous, step.state) == (commits[63], commits[62], "told")
     assert (step.author, step.subject) == ("Forge", "change number 63")
@@ -106,7 +106,7 @@ def test_noise_without_a_step_is_silence_and_kills_lose_nothing(skep: RunningSke
     assert steps(skep) == []
     assert told(skep) == []
     with Client(skep.url, skep.token) as client:
-        results = client.results.query(ResultQuery(("benchmark=speed",), limit=1000)).items
+        results = list(client.results.list(["benchmark=speed"]))
         contexts = [one for one in client.contexts.list(cause="benchmark:speed") if one.name.startswith("speed ")]
     measured = [result.commit for result in results]
     assert len(measured) == len(set(measured)) == one.contexts == len({context.name for context in contexts})

@@ -191,10 +191,13 @@ async def _move(tx: Tx, old: Step, new: Step) -> None:
 
 
 def supported(points: Sequence[Result], found: Found) -> bool:
-    """Where runs took turns with the commit before, one of those that may be it has to show a part of the change."""
-    pairs = [_ratio(points[at]) for at in range(max(1, found.low), found.high + 1) if "ratio" in points[at].tags]
+    """Of commits that may be it, all of which took turns with the one before, one has to show a part of the change."""
+    places = range(max(1, found.low), found.high + 1)
     part = math.log1p(found.change) * _PART
-    return not pairs or any(math.log(ratio) / part >= 1.0 for ratio in pairs)
+    return any(
+        points[at].tags.get("base") != points[at - 1].commit or math.log(_ratio(points[at])) / part >= 1.0
+        for at in places
+    )
 
 
 def locate(points: Sequence[Result], found: Found) -> int:

@@ -15,7 +15,7 @@ from statistics import median
 
 import msgspec
 
-from skep.benchmarks.steps import compare
+from skep.benchmarks.pairs import compare
 from skep.globs import compile_globs
 from skep.model.benchmark import Measure
 from skep.model.result import Draft

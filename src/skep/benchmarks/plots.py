@@ -6,7 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from skep.benchmarks.steps import spread_of
+from skep.benchmarks.pairs import spread_of
 from skep.model.benchmark import Step
 from skep.model.result import Result, Series
 

@@ -6,7 +6,6 @@ found exactly, and a border between two of them is a step only when a test of bo
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -68,7 +67,7 @@ def find_steps(values: Sequence[float], *, alpha: float = ALPHA, least: float = 
 
 
 def noise(values: Sequence[float]) -> float:
-    """How much two measurements of the same differ, as a part of their size. Steps do not count: few neighbours see them."""
+    """How much two measurements of the same differ, as a part of their size. Steps hardly count."""
     return _spread(np.log(np.asarray(values, dtype=np.float64))) if len(values) > 1 else 0.0
 
 
@@ -151,52 +150,3 @@ def divided(values: Sequence[float]) -> Found:
     sums = np.concatenate(([0.0], np.cumsum(logs - logs.mean())))
     at = int(places[np.argmax(sums[places] ** 2 / places + sums[places] ** 2 / (len(logs) - places))])
     return Found(at, at, at, float(np.median(values[:at])), float(np.median(values[at:])), 0.0)
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """A median and between what it lies with 95 % confidence."""
-
-    median: float
-    low: float
-    high: float
-
-
-def spread_of(values: Sequence[float], level: float = 0.95) -> Spread:
-    """By order statistics: nothing is assumed of the distribution. Of fewer than 6 values it is their whole range."""
-    ordered = sorted(values)
-    n, tail, k = len(ordered), 0.0, 0
-    while k < n // 2 and (tail := tail + math.comb(n, k) / 2.0**n) <= (1.0 - level) / 2:
-        k += 1
-    rank = max(0, k - 1)
-    return Spread(float(np.median(ordered)), ordered[rank], ordered[n - 1 - rank])
-
-
-class Compared(msgspec.Struct, frozen=True):
-    """The second of two sides beside the first."""
-
-    #: median of second / first, pair by pair
-    ratio: float
-    low: float
-    high: float
-    p: float
-
-
-def compare(first: Sequence[float], second: Sequence[float]) -> Compared:
-    """Of runs that took turns: what disturbed the machine disturbed both of a pair. Wilcoxon's signed ranks, exactly."""
-    ratios = [b / a for a, b in zip(first, second, strict=True)]
-    spread = spread_of(ratios)
-    logs = [math.log(ratio) for ratio in ratios if ratio != 1.0]
-    ranks: dict[float, float] = {}
-    for rank, size in enumerate(sorted(map(abs, logs)), 1):
-        ranks.setdefault(size, float(rank))
-    up = sum(ranks[abs(one)] for one in logs if one > 0)
-    down = sum(ranks[abs(one)] for one in logs if one < 0)
-    return Compared(spread.median, spread.low, spread.high, _signed_ranks(min(up, down), len(logs)))
-
-
-def _signed_ranks(smaller: float, n: int) -> float:
-    """How likely the sum of the ranks of one side is so small when signs are chance."""
-    ways: Any = np.ones(1)
-    for rank in range(1, n + 1):
-        ways = np.pad(ways, (0, rank)) / 2.0 + np.pad(ways, (rank, 0)) / 2.0
-    return min(1.0, 2.0 * float(ways[: math.floor(smaller) + 1].sum()))

@@ -170,9 +170,8 @@ async def open_rooms(
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
-        benchmarks = Benchmarks(db, clock, sources)
+        benchmarks, finding = Benchmarks(db, clock, sources), Finding(db, clock, topics, results)
         await benchmarks.start(file_benchmarks)
-        finding = Finding(db, clock, topics, results)
         generating = Generating(db, clock, topics, sources, owners, finding, gather.history)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 

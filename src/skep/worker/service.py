@@ -84,7 +84,9 @@ class Worker:
         mirror = partial(folder_of, self._data)
         recording = Recording(db, link.ask, machine_class())
         await recording.start()
-        commanding = Commanding(self._settings, self._data / "worker" / "tasks", self._clock, link.ask, recording, mirror)
+        commanding = Commanding(
+            self._settings, self._data / "worker" / "tasks", self._clock, link.ask, recording, mirror
+        )
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()

@@ -11,7 +11,7 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.parser import Command, json_option
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput
@@ -90,15 +90,13 @@ def read(file: str, code: str | None = None) -> list[BenchmarkSpec]:
 def listing(args: Namespace) -> int:
     with Client() as client:
         found = list(client.benchmarks.list())
-    if args.json:
-        for one in found:
-            print_json(one)
-    elif found:
-        rows = [(one.spec.name, one.spec.source, one.state, str(one.contexts), str(one.failed)) for one in found]
-        print(table(("NAME", "SOURCE", "STATE", "MEASURED", "FAILED"), rows, width(sys.stdout)))
-    else:
-        print("no benchmarks yet; `skep benchmark add FILE` adds one", file=sys.stderr)
-    return exits.OK
+    return print_all(
+        found,
+        ("NAME", "SOURCE", "STATE", "MEASURED", "FAILED"),
+        lambda one, now: (one.spec.name, one.spec.source, one.state, str(one.contexts), str(one.failed)),
+        json=args.json,
+        none="no benchmarks yet; `skep benchmark add FILE` adds one",
+    )
 
 
 def show(args: Namespace) -> int:
