@@ -1,4 +1,4 @@
-"""For benchmarks that decide by themselves what to measure: subclass Benchmark in a file, `skep benchmark add NAME --code FILE`.
+"""For benchmarks that decide by themselves what to measure: a subclass of Benchmark, added with `--code FILE`.
 
     from skep.benchmark import WAIT, Benchmark
 
@@ -83,14 +83,8 @@ def _call(name: str, body: dict[str, Any]) -> Any:
 def main() -> None:
     """The code of a benchmark is run, and the last subclass in it."""
     code = os.environ.pop("SKEP_CODE")
-    exec(compile(code, "benchmark", "exec"), {"__name__": "benchmark"})  # noqa: S102  # in a child, as its own task
+    exec(compile(code, "benchmark", "exec"), {"__name__": "benchmark"})  # noqa: S102  # in a child of its own
     kinds = Benchmark.__subclasses__()
     if not kinds:
         sys.exit("the code has no subclass of skep.benchmark.Benchmark")
     run(kinds[-1]())
-
-
-if __name__ == "__main__":
-    from skep import benchmark
-
-    benchmark.main()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from skep.access.service import Access
+from skep.benchmarks.tables import STEPS
 from skep.engines.db.sqlite import open_memory
 from skep.errors import Conflict
 from skep.fleet.service import Fleet
@@ -79,6 +80,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.run(Access(self.db, self.clock, Path(folder), open_read=True).start())
         for room in (self.fleet, self.contexts, owners):
             self.run(room.start())
+        self.run(self.db.migrate("benchmarks", STEPS))
 
     # what may happen
 

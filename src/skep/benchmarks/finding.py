@@ -123,7 +123,7 @@ class Finding:
         )
 
     async def suspect(self, row: Row, ref: str, old: str, new: str) -> None:
-        """Somebody says that there is a step between two commits. Where what was measured of both differs, one opens."""
+        """Somebody says that there is a step between two commits. Where measurements of both differ, one opens."""
         for series, points in await self._series(row):
             left, right = ([one for one in points if one.commit == end] for end in (old, new))
             if series.ref != ref or not left or not right:

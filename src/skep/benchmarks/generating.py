@@ -167,7 +167,8 @@ class Generating:
                 id=id,
             )
             if len(recent) >= _LEAST_RECENT and recent.count("x") >= _FAILING * len(recent):
-                why = f"{recent.count('x')} of its last {len(recent)} contexts failed; the newest is {ended[-1]['context']}"
+                newest = ended[-1]["context"]
+                why = f"{recent.count('x')} of its last {len(recent)} contexts failed; the newest is {newest}"
                 await _give_up(tx, id, "failed", why)
 
         await self._db.write(work)
@@ -223,7 +224,8 @@ class Generating:
         tasks, once = compose(spec), f"benchmark:{row['id']}:{asked.key}"
         id = await create(tx, new_id("ctx", now), spec, tasks, f"benchmark:{row['name']}", once, now)
         await tx.rows(
-            "INSERT INTO generated (benchmark, key, context, state, at) VALUES (:benchmark, :key, :id, 'RUNNING', :now)",
+            "INSERT INTO generated (benchmark, key, context, state, at) "
+            "VALUES (:benchmark, :key, :id, 'RUNNING', :now)",
             benchmark=row["id"],
             key=asked.key,
             id=id,

@@ -41,7 +41,8 @@ class Notices:
 
     async def once(self) -> None:
         rows = await self._db.read(
-            "SELECT * FROM step WHERE webhook <> '' AND state = 'told' AND next_try <= :now ORDER BY next_try LIMIT :most",
+            "SELECT * FROM step WHERE webhook <> '' AND state = 'told' AND next_try <= :now "
+            "ORDER BY next_try LIMIT :most",
             now=self._clock.now(),
             most=_AT_ONCE,
         )

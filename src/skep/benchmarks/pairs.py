@@ -37,7 +37,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Compared:
-    """Of runs that took turns: what disturbed the machine disturbed both of a pair. Wilcoxon's signed ranks, exactly."""
+    """Of runs that took turns: what disturbs the machine disturbs both of a pair. Wilcoxon's signed ranks, exactly."""
     ratios = [b / a for a, b in zip(first, second, strict=True)]
     spread = spread_of(ratios)
     logs = [math.log(ratio) for ratio in ratios if ratio != 1.0]

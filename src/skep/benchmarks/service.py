@@ -29,7 +29,8 @@ _VISIBLE = (
 _INSERT = (
     "INSERT INTO benchmark (id, name, source, origin, private, spec, bucket, state, reason, generator, resubmits, "
     "resubmit_at, recent, contexts, failed, saved, wants, created_at) VALUES (:id, :name, :source, :origin, :private, "
-    ":spec, :bucket, 'running', '', '', 0, 0, '', 0, 0, :saved, :wants, :now) ON CONFLICT (name) DO NOTHING RETURNING id"
+    ":spec, :bucket, 'running', '', '', 0, 0, '', 0, 0, :saved, :wants, :now) "
+    "ON CONFLICT (name) DO NOTHING RETURNING id"
 )
 _wants = msgspec.json.Decoder(list[Want]).decode
 

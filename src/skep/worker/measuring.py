@@ -19,7 +19,7 @@ def meant(run: Run, code: str, *, settings: Settings, mirror: Callable[[str], Pa
     spec = run.spec
     if code:
         _check(("python3",), settings)
-        return (sys.executable, "-m", "skep.benchmark"), {"SKEP_CODE": code}
+        return (sys.executable, "-c", "from skep.benchmark import main; main()"), {"SKEP_CODE": code}
     job = spec.arguments.get("measure")
     if job is None:
         return spec.argv, spec.environment

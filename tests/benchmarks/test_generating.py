@@ -1,0 +1,264 @@
+"""Generators on both databases: begun again where they failed, stopped when they always fail; notices once each."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.clock import SystemClock
+from skep.engines.db.base import Tx
+from skep.errors import BadInput, Conflict, NotFound, SkepError
+from skep.model.benchmark import Benchmark, BenchmarkSpec, Turn
+from skep.model.caller import SYSTEM, Caller
+from skep.model.member import Offer
+from skep.model.task import Call, Reply, Run, TaskSpec
+from skep.testing.postgres import fresh_database
+from skep.worker.doer import Doing, TaskFailed
+from tests.tasks.house import Engine, Hand, MovableClock, coordinator
+
+SPEC = BenchmarkSpec("speed", "github.com/a/b", code="own")
+ONE = {"name": "one", "tasks": [{"argv": ["true"]}]}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+    folder = tmp_path_factory.mktemp("b")
+    if request.param == "sqlite":
+        async with coordinator(folder, "sqlite:", MovableClock()) as one:
+            yield one
+        return
+    async with (
+        fresh_database(request.getfixturevalue("postgres_url")) as url,
+        coordinator(folder, url, MovableClock()) as one,
+    ):
+        yield one
+
+
+class Generator:
+    """The kind `benchmark` of a worker, as a test wants it; `command` tasks fail when they are told to."""
+
+    def __init__(self, script: Callable[["Generator", Run], Awaitable[Any]]) -> None:
+        self.script = script
+        self.begun: list[str] = []
+        self.failing = False
+        self.one: Hand
+
+    async def call(self, run: Run, name: str, body: Any = None, wait: float = 5.0) -> Any:
+        reply = await self.one.client.ask(Call(run.task, run.attempt, "benchmark.call", name, body or {}, wait))
+        assert isinstance(reply, Reply)
+        return reply.value
+
+    async def turn(self, run: Run, stamp: str = "") -> Turn:
+        return msgspec.convert(await self.call(run, "next", {"stamp": stamp}), Turn)
+
+    async def generate(self, run: Run) -> Any:
+        self.begun.append(self.one.member)
+        return await self.script(self, run)
+
+    async def command(self, run: Run) -> None:
+        if self.failing:
+            raise TaskFailed("it was told to fail", 1)
+
+
+@asynccontextmanager
+async def generator(
+    engine: Engine, script: Callable[[Generator, Run], Awaitable[Any]], member: str = "wrk_1"
+) -> AsyncIterator[Generator]:
+    one = Generator(script)
+    offer = Offer(("command", "benchmark"), {"own": 4, "command": 4, "benchmark": 9}, facts={"os": "linux"})
+    kinds: dict[str, Doing] = {"benchmark": one.generate, "command": one.command}
+    made = Hand(engine.link, member, kinds, offer)
+    one.one = made
+    made.dial()
+    doing = asyncio.create_task(made.doer.run())
+    try:
+        yield one
+    finally:
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)
+        await made.end()
+
+
+async def until(engine: Engine, holds: Callable[[Benchmark], bool]) -> Benchmark:
+    async with asyncio.timeout(60), engine.db.listen("work") as bell:
+        while True:
+            one = await engine.core.benchmarks.show(SYSTEM, "speed")
+            if holds(one):
+                return one
+            await engine.ring()
+            await bell.wait(0.05)
+
+
+async def add(engine: Engine, **more: Any) -> Benchmark:
+    await engine.core.sources.add(SYSTEM, "https://github.com/a/b")
+    return await engine.core.benchmarks.add(SYSTEM, msgspec.structs.replace(SPEC, **more))
+
+
+async def wait_for_ever(one: Generator, run: Run) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_state_and_context_are_stored_together_and_a_key_is_measured_once(engine: Engine) -> None:
+    seen: list[tuple[Turn, Turn]] = []
+
+    async def script(one: Generator, run: Run) -> None:
+        turn = await one.turn(run)
+        asked = {"key": "k", "spec": ONE, "state": {"done": 1}}
+        made = [await one.call(run, "submit", asked) for _ in range(2)]
+        assert made[0] == made[1]
+        later = await one.turn(run, turn.stamp)
+        while not later.free:
+            later = await one.turn(run, later.stamp)
+        seen.append((turn, later))
+
+    await add(engine)
+    async with generator(engine, script):
+        one = await until(engine, lambda one: one.state == "finished")
+    assert (one.contexts, one.failed) == (1, 0)
+    ((before, after),) = seen
+    assert (before.state, before.generated) == ({}, {})
+    assert (after.state, after.generated) == ({"done": 1}, {"k": "FINISHED"})
+
+
+async def test_a_generator_that_fails_goes_to_another_worker_and_is_given_up_after_ten(engine: Engine) -> None:
+    async def script(one: Generator, run: Run) -> None:
+        raise TaskFailed("no luck")
+
+    await add(engine)
+    async with generator(engine, script) as first, generator(engine, script, "wrk_2") as second:
+        while (one := await until(engine, lambda one: True)).state == "running":
+            await engine.pass_time(61, first.one, second.one)
+            await asyncio.sleep(0.02)
+        with pytest.raises(Conflict):
+            await first.call(Run("tsk_1", 1, "ctx", "generate", TaskSpec()), "next")
+    assert (one.state, one.resubmits) == ("failed", 10)
+    assert one.reason == "its generator failed 11 times: no luck"
+    assert len(first.begun) + len(second.begun) == 11
+    assert min(len(first.begun), len(second.begun)) >= 5
+
+
+async def test_a_benchmark_whose_contexts_always_fail_is_stopped_with_a_reason(engine: Engine) -> None:
+    async def script(one: Generator, run: Run) -> None:
+        one.failing = True
+        for n in range(100):
+            turn = await one.turn(run)
+            while not turn.free:
+                turn = await one.turn(run, turn.stamp)
+            await one.call(run, "submit", {"key": str(n), "spec": ONE})
+
+    await add(engine)
+    async with generator(engine, script):
+        one = await until(engine, lambda one: one.state == "failed")
+    assert one.contexts == one.failed == 10
+    assert one.reason.startswith("10 of its last 10 contexts failed; the newest is ctx_")
+
+
+async def test_one_that_generates_for_ever_is_held_to_its_hour(engine: Engine) -> None:
+    made: list[str] = []
+
+    async def script(one: Generator, run: Run) -> None:
+        stamp = ""
+        while True:
+            turn = await one.turn(run, stamp)
+            stamp = turn.stamp
+            if turn.free:
+                made.append(str(await one.call(run, "submit", {"key": str(len(made)), "spec": ONE})))
+
+    await add(engine, per_hour=3)
+    async with generator(engine, script) as one:
+        await until(engine, lambda one: one.contexts == 3)
+        assert len(made) == 3
+        await engine.pass_time(3601, one.one)
+        await until(engine, lambda one: one.contexts == 6)
+
+
+async def test_pause_ends_the_generator_and_resume_goes_on_where_it_stood(engine: Engine) -> None:
+    states: list[dict[str, Any]] = []
+
+    async def script(one: Generator, run: Run) -> None:
+        states.append((await one.turn(run)).state)
+        await one.call(run, "submit", {"key": f"k{len(states)}", "spec": ONE, "state": {"n": len(states)}})
+        await wait_for_ever(one, run)
+
+    await add(engine)
+    async with generator(engine, script):
+        await until(engine, lambda one: one.contexts == 1)
+        paused = await engine.core.benchmarks.switch(SYSTEM, "speed", "paused")
+        assert (paused.state, paused.generator) == ("paused", "")
+        await engine.core.benchmarks.switch(SYSTEM, "speed", "running")
+        await until(engine, lambda one: one.contexts == 2)
+    assert states == [{}, {"n": 1}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"key": "", "spec": ONE},
+        {"key": "k", "spec": {"name": "x", "tasks": []}},
+        {"key": "k", "spec": {"name": "x", "tasks": [{"argv": ["true"]}] * 1001}},
+        {"key": "k", "spec": ONE, "state": {"x": "y" * 200_000}},
+        {"key": "k", "spec": ONE, "more": 1},
+    ],
+)
+async def test_what_a_generator_may_not_submit(engine: Engine, body: dict[str, Any]) -> None:
+    refused: list[SkepError] = []
+
+    async def script(one: Generator, run: Run) -> None:
+        try:
+            await one.call(run, "submit", body)
+        except SkepError as error:
+            refused.append(error)
+
+    await add(engine)
+    async with generator(engine, script):
+        await until(engine, lambda one: one.state == "finished")
+    assert [type(error) for error in refused] == [BadInput]
+
+
+async def test_a_private_source_hides_its_benchmarks(engine: Engine) -> None:
+    await engine.core.sources.add(SYSTEM, "https://github.com/a/b", visibility="private")
+    await engine.core.benchmarks.add(SYSTEM, SPEC)
+    stranger = Caller("stranger", frozenset({"read", "write"}))
+    assert (await engine.core.benchmarks.list(stranger)).items == []
+    for verb in (engine.core.benchmarks.show, engine.core.benchmarks.remove, engine.core.benchmarks.steps):
+        with pytest.raises(NotFound):
+            await verb(stranger, "speed")
+    assert len((await engine.core.benchmarks.list(SYSTEM)).items) == 1
+
+
+async def test_removing_a_source_or_a_benchmark_leaves_nothing_running(engine: Engine) -> None:
+    await add(engine)
+    async with generator(engine, wait_for_ever) as one:
+        await until(engine, lambda one: bool(one.generator))
+        await engine.core.benchmarks.remove(SYSTEM, "speed")
+        with pytest.raises(NotFound):
+            await engine.core.benchmarks.show(SYSTEM, "speed")
+
+        async def empty(tx: Tx) -> int:
+            return len(await tx.rows("SELECT id FROM context WHERE state = 'RUNNING'"))
+
+        async with asyncio.timeout(30):
+            while await engine.db.write(empty):
+                await asyncio.sleep(0.02)
+    assert one.begun == ["wrk_1"]
+
+
+async def test_benchmarks_of_the_file_come_and_go_with_it(tmp_path: Path) -> None:
+    from skep.benchmarks.service import Benchmarks
+
+    async with coordinator(tmp_path, "sqlite:", SystemClock()) as engine:
+        room = Benchmarks(engine.db, engine.clock, engine.core.sources)
+        await room.start([SPEC])
+        one = await until(engine, lambda one: bool(one.reason))
+        assert (one.origin, one.reason) == ("file", "there is no source 'github.com/a/b' yet")
+        with pytest.raises(SkepError):
+            await room.remove(SYSTEM, "speed")
+        await room.start([])
+        assert (await room.list(SYSTEM)).items == []
+        with pytest.raises(BadInput):
+            await room.start([SPEC, SPEC])
