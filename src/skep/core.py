@@ -3,8 +3,8 @@
 import msgspec
 
 from skep.access.service import Access
-from skep.dataone.service import DataOne
 from skep.benchmarks.service import Benchmarks
+from skep.dataone.service import DataOne
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
 from skep.results.service import Results
