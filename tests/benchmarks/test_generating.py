@@ -234,7 +234,7 @@ async def test_a_private_source_hides_its_benchmarks(engine: Engine) -> None:
 async def test_removing_a_source_or_a_benchmark_leaves_nothing_running(engine: Engine) -> None:
     await add(engine)
     async with generator(engine, wait_for_ever) as one:
-        await until(engine, lambda one: bool(one.generator))
+        await until(engine, lambda _: bool(one.begun))
         await engine.core.benchmarks.remove(SYSTEM, "speed")
         with pytest.raises(NotFound):
             await engine.core.benchmarks.show(SYSTEM, "speed")
