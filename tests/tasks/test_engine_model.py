@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from skep.access.service import Access
-from skep.benchmarks.tables import STEPS
+from skep.benchmarks import tables as benchmarks
 from skep.engines.db.sqlite import open_memory
 from skep.errors import Conflict
 from skep.fleet.service import Fleet
 from skep.model.caller import SYSTEM
 from skep.model.member import Offer
 from skep.model.task import ContextSpec, Need, NeedRule, Report, TaskSpec
+from skep.sources import tables as sources
 from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
@@ -80,7 +81,8 @@ class EngineMachine(RuleBasedStateMachine):
             self.run(Access(self.db, self.clock, Path(folder), open_read=True).start())
         for room in (self.fleet, self.contexts, owners):
             self.run(room.start())
-        self.run(self.db.migrate("benchmarks", STEPS))
+        self.run(self.db.migrate("sources", sources.STEPS))
+        self.run(self.db.migrate("benchmarks", benchmarks.STEPS))
 
     # what may happen
 
