@@ -188,9 +188,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task_commands: Annotated[
         Names, _about("commands, by name or path, that tasks may run on this worker; * means any")
     ] = ()
+    task_packages: Annotated[
+        Names, _about("packages, as GROUP/NAME, whose commands tasks may run on this worker; * means any")
+    ] = ()
     task_tools: Annotated[Names, _about("programs to look for, so that tasks can choose a worker that has them")] = (
         *("git", "python3", "make", "cc"),
     )
+    package_limit: Annotated[int, _positive("bytes the archive of one package may have")] = 256_000_000
+    package_unpacked: Annotated[int, _positive("bytes it may unfold to")] = 2_000_000_000
+    package_cache: Annotated[int, _positive("bytes of archives that a worker keeps for the next task")] = 4_000_000_000
     sample_every: Annotated[Seconds, _positive("time between two looks at the load of a worker's machine")] = 5.0
 
     beat_every: Annotated[Seconds, _positive("time between heartbeats of a worker")] = 5.0

@@ -7,6 +7,7 @@ from skep.benchmarks.service import Benchmarks
 from skep.dataone.service import DataOne
 from skep.fleet.service import Fleet
 from skep.gather.service import Gather
+from skep.packages.service import Packages
 from skep.results.service import Results
 from skep.search.reports import SourceReports
 from skep.search.saved import Saved
@@ -46,6 +47,7 @@ class Core(msgspec.Struct, frozen=True):
     contexts: Contexts
     tasks: Tasks
     results: Results
+    packages: Packages
     workers: Workers
     fleet: Fleet
     rules: Rules

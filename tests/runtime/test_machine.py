@@ -10,6 +10,7 @@ import pytest
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.model.run import Facts, Limits, Sample
+from skep.model.task import TaskSpec
 from skep.runtime.commands import allowed, full
 from skep.runtime.facts import Machine
 
@@ -39,12 +40,23 @@ async def test_samples(machine: Machine) -> None:
 
 
 def test_commands_are_allowed_by_their_exact_name() -> None:
-    settings = Settings(task_commands=("make", "/opt/bench/run"))
-    assert allowed(("make", "all"), settings) == "" and allowed(("/opt/bench/run",), settings) == ""
-    for name in ("/usr/bin/make", "./make", "sh", "run", ""):
-        assert "task_commands" in allowed((name,), settings)
-    assert "task_commands" in allowed((), settings) and "task_commands" in allowed(("true",), Settings())
-    assert allowed(("anything",), Settings(task_commands=("*",))) == ""
+    def why(*argv: str, commands: tuple[str, ...] = ("make", "/opt/bench/run")) -> str:
+        return allowed(TaskSpec(argv=argv), Settings(task_commands=commands))
+
+    assert why("make", "all") == why("/opt/bench/run") == ""
+    for name in ("/usr/bin/make", "./make", "sh", "run", "package:a/b", ""):
+        assert "task_commands" in why(name)
+    assert "task_commands" in why() and "task_commands" in why("true", commands=())
+    assert why("anything", commands=("*",)) == ""
+
+
+def test_packages_are_allowed_by_group_and_name() -> None:
+    def why(package: str, *packages: str, commands: tuple[str, ...] = ()) -> str:
+        return allowed(TaskSpec(package=package), Settings(task_packages=packages, task_commands=commands))
+
+    assert why("a/b/1.0", "a/b") == why("a/b/2.0", "*") == why("a/b/1.0", commands=("*",)) == ""
+    for packages in ((), ("a/b/1.0",), ("a/bc",), ("a/*",)):
+        assert "may not run 'a/b': its setting task_packages" in why("a/b/1.0", *packages, commands=("a/b",))
 
 
 def test_a_full_worker_says_why() -> None:

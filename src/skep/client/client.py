@@ -12,6 +12,7 @@ from urllib.parse import quote
 from skep.client.benchmarks import Benchmarks
 from skep.client.credentials import Credentials
 from skep.client.lists import Lists
+from skep.client.packages import Packages
 from skep.client.results import Results
 from skep.client.rules import Rules
 from skep.client.searches import SavedSearches
@@ -65,6 +66,7 @@ class Client:
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)
+        self.packages = Packages(self.transport)
         self.results = Results(self.transport)
         self.workers = Workers(self.transport)
 

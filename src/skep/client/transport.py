@@ -4,7 +4,8 @@ import contextlib
 import http.client
 import socket
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import SplitResult, urlencode
 
 import msgspec
@@ -17,6 +18,8 @@ API = "/api/v1"
 T = TypeVar("T")
 Query = Mapping[str, str | int | float | Sequence[str] | None]
 #: what ends a connection that the server closed while it lay in the pool
+_CHUNK = 1 << 18
+_NONE: Mapping[str, str] = MappingProxyType({})
 _STALE = (http.client.BadStatusLine, ConnectionResetError, BrokenPipeError)
 
 
@@ -83,18 +86,39 @@ class Transport:
         self, path: str, *, query: Query, headers: Mapping[str, str], timeout: float
     ) -> Generator[str, None, None]:
         """An empty line once the answer has begun, then its lines as they come, until the server ends it."""
+        with self._opened("GET", self.target(path, query), timeout, headers) as response:
+            yield ""
+            for line in response:
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def chunks(self, path: str, *, timeout: float) -> Generator[bytes, None, None]:
+        """The answer's bytes, a piece at a time."""
+        with self._opened("GET", self.target(path, None), timeout) as response:
+            while chunk := response.read(_CHUNK):
+                yield chunk
+
+    def upload(self, path: str, file: BinaryIO, answer: type[T], *, query: Query, timeout: float) -> T:
+        """The file as it is, a piece at a time."""
+        headers = {"Content-Type": "application/octet-stream"}
+        with self._opened("POST", self.target(path, query), timeout, headers, file) as response:
+            return self.decoded(response.read(), answer)
+
+    @contextlib.contextmanager
+    def _opened(
+        self, method: str, target: str, timeout: float, headers: Mapping[str, str] = _NONE, body: BinaryIO | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """An answer that is read as it comes, on a connection of its own."""
         connection = self._connect()
         self._busy.add(connection)
         with self.explained(timeout), contextlib.closing(connection):
             try:
                 connection.timeout = timeout
-                connection.request("GET", self.target(path, query), headers={**self.headers(), **headers})
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused in the middle: it says why
+                    connection.request(method, target, body, {**self.headers(), **headers})
                 response = connection.getresponse()
                 if response.status >= 300:
                     raise self.error(response.status, response.read())
-                yield ""
-                for line in response:
-                    yield line.decode("utf-8", "replace").rstrip("\r\n")
+                yield response
             finally:
                 self._busy.discard(connection)
 

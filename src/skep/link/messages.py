@@ -14,6 +14,7 @@ from skep.model.copying import CopyAnswer, CopyRequest
 from skep.model.credential import Key
 from skep.model.log import Lines
 from skep.model.member import Offer
+from skep.model.package import PackageFrom, PackageWanted
 from skep.model.report import Annotated, ReportRequest
 from skep.model.result import Record
 from skep.model.search import IndexAnswer, IndexRequest, Tip
@@ -28,8 +29,18 @@ FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
 
-AskBody = SpaceRequest | IndexRequest | ReportRequest | TaskRequest | CopyRequest | Record | HarvestRequest | Lines
-AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer | HarvestAnswer
+AskBody = (
+    SpaceRequest
+    | IndexRequest
+    | ReportRequest
+    | TaskRequest
+    | CopyRequest
+    | Record
+    | PackageWanted
+    | HarvestRequest
+    | Lines
+)
+AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer | PackageFrom | HarvestAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

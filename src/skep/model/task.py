@@ -20,6 +20,10 @@ Exclusive = Literal["none", "context", "worker"]
 NeedRule = Literal["finished", "ended"]
 
 
+#: what a worker does that may run every package
+PACKAGE = "command:package"
+
+
 class Need(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: name of another task of the same context
     task: str
@@ -32,15 +36,13 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     name: str = ""
     #: `command`, or a kind that is built in
     kind: str = "command"
-    #: of a command: the program and its arguments
+    #: of a command: the program and its arguments; of a package's: more arguments
     argv: tuple[str, ...] = ()
     #: of a built-in kind
     arguments: dict[str, Any] = {}
     #: inherited from the context; the task's own win
     properties: dict[str, str] = {}
     environment: dict[str, str] = {}
-    #: patterns of files it leaves with results, besides results.jsonl
-    results: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     #: which workers may do it: an expression over their facts
     selector: str = ""
@@ -59,6 +61,20 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     #: seconds from submission after which it is given up, wherever it stands
     timeout: float | None = None
     template: str = ""
+    #: GROUP/NAME/VERSION of the package that has the command
+    package: str = ""
+    #: which of the package's; may be left out where there is one
+    command: str = ""
+    #: patterns of files it leaves with results, besides results.jsonl
+    results: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> str:
+        """The kind as a placement sees it: not every worker may run every program, or every package."""
+        if self.kind != "command":
+            return self.kind
+        package, _, _ = self.package.rpartition("/")
+        return f"{PACKAGE}:{package}" if package else f"command:{''.join(self.argv[:1])}"
 
 
 class ContextSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

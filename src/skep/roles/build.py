@@ -44,6 +44,7 @@ from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
 from skep.model.ids import new_id
 from skep.model.rule import RuleSpec
+from skep.packages.service import Packages
 from skep.results.service import Results
 from skep.roles.desk import Desk
 from skep.roles.gathering import Gathering
@@ -137,10 +138,10 @@ async def open_rooms(
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
-        placer = Placer(clock, owners, lease)
+        placer, results = Placer(clock, owners, lease), Results(db, clock, settings.result_kinds)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
-        results = Results(db, clock, settings.result_kinds)
         dataone = _dataone(settings, db, clock, blobs, topics, fleet, sources)
+        packages = Packages(db, clock, blobs, data, settings.package_limit, settings.package_unpacked)
         journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
         for room in (
             access,
@@ -156,6 +157,7 @@ async def open_rooms(
             spaces,
             contexts,
             results,
+            packages,
             journal,
             lists,
             dataone.store,
@@ -195,6 +197,7 @@ async def open_rooms(
             contexts,
             tasks,
             results,
+            packages,
             Workers(db, fleet),
             fleet,
             rules,
@@ -247,6 +250,7 @@ async def open_rooms(
             reports,
             Calls(db, spaces, contexts),
             results,
+            packages,
             journal,
             moves,
             gathering,

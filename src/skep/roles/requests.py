@@ -11,15 +11,18 @@ from skep.errors import NotAllowed, NotFound, Unavailable
 from skep.fleet.moves import Moves
 from skep.fleet.service import Fleet
 from skep.link.messages import AnswerBody, AskBody, GitOf
+from skep.link.parcel import send_blob
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
 from skep.model.log import Lines
+from skep.model.package import PackageFrom, PackageWanted
 from skep.model.report import Annotate, Annotated, PutReport, ReportRequest
 from skep.model.result import Record
 from skep.model.search import Adopt, Adopted, IndexRequest, Verified, Verify, Where
 from skep.model.source import Held
 from skep.model.space import Nothing, SpaceAsk
 from skep.model.task import Await, Call, Ended, Extend, Renew, Renewed, Reply, Reported, Submit, TaskRequest, Written
+from skep.packages.service import Packages
 from skep.results.service import Results
 from skep.roles.gathering import Gathering
 from skep.search.adoption import Adoption
@@ -50,6 +53,7 @@ class Requests:
         reports: Reports,
         calls: Calls,
         results: Results,
+        packages: Packages,
         journal: Journal,
         moves: Moves,
         gathering: Gathering,
@@ -68,6 +72,7 @@ class Requests:
         self._reports = reports
         self._calls = calls
         self._results = results
+        self._packages = packages
         self._journal = journal
         self._moves = moves
         self._gathering = gathering
@@ -91,6 +96,8 @@ class Requests:
                 return Reply()
             case HarvestAsk():
                 return await self._harvest(member, body)
+            case PackageWanted():
+                return await self._package(member, body)
             case CopyWanted() | Copied():
                 return await self._copy(member, body)
             case _:
@@ -128,13 +135,21 @@ class Requests:
 
     async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
         """Only who was given the task may ask, or anybody could take any source."""
-        if not await self._calls.is_doing(member, body.task, body.attempt, "replicate", ("source", body.source)):
+        spec = await self._calls.doing(member, body.task, body.attempt)
+        if spec.kind != "replicate" or spec.arguments.get("source") != body.source:
             raise NotAllowed(f"{member} was not asked to copy {body.source}")
         held = await self._held(body.source)
         if isinstance(body, CopyWanted):
             holder = await self._fleet.holder(body.source)
             return CopyFrom(held, ticket=await self._ticket(member, holder, held) if body.open else "")
         return Kept(await self._moves.copied(body.source, member, body.epoch))
+
+    async def _package(self, member: str, body: PackageWanted) -> PackageFrom:
+        if (await self._calls.doing(member, body.task, body.attempt)).package != body.package:
+            raise NotAllowed(f"{member} was not asked to run {body.package}")
+        package = await self._packages.show(SYSTEM, body.package)
+        give = partial(send_blob, self._packages.blobs, package.blob)
+        return PackageFrom(package, self._tunnels.from_here(member, give) if body.open else "")
 
     async def _ticket(self, member: str, holder: str | None, held: Held) -> str:
         """Of a tunnel to whoever has it: its holder, or we ourselves. Empty: nobody who can be reached."""

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 from skep.config import Settings
 from skep.errors import BadInput, TooLarge
 from skep.model.run import Command, Ended, EndReason, Sample
+from skep.model.task import PACKAGE, TaskSpec
 
 #: one message to the keeper; a socket takes no larger one at once
 _LARGEST = 128 << 10
@@ -23,11 +23,19 @@ _NOT_EXECUTABLE = (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.EPERM)
 _LIMIT_SIGNALS: dict[int, EndReason] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}
 
 
-def allowed(argv: Sequence[str], settings: Settings) -> str:
+def offered(settings: Settings) -> list[str]:
+    """The programs of tasks that this worker may run: `command` is any; of packages `command:package`."""
+    programs = [f"command:{name}" if name != "*" else "command" for name in settings.task_commands]
+    return programs + [f"{PACKAGE}:{name}" if name != "*" else PACKAGE for name in settings.task_packages]
+
+
+def allowed(spec: TaskSpec, settings: Settings) -> str:
     """Empty, or why this worker does not run it. A command that runs others, such as sh, lets all of them in."""
-    if "*" in settings.task_commands or (argv and argv[0] in settings.task_commands):
+    kind, _, name = spec.program.rpartition(":")
+    if {"command", kind if spec.package else "", spec.program} & set(offered(settings)):
         return ""
-    return f"this worker may not run '{argv[0] if argv else ''}': its setting task_commands does not name it"
+    setting = "task_packages" if spec.package else "task_commands"
+    return f"this worker may not run '{name}': its setting {setting} does not name it"
 
 
 def full(settings: Settings, running: int, sample: Sample) -> str:

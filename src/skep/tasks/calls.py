@@ -54,18 +54,15 @@ class Calls:
             case _:
                 raise NotFound(f"a task cannot ask for {call.verb!r}")
 
-    async def is_doing(self, member: str, task: str, attempt: int, kind: str, argument: tuple[str, str]) -> bool:
-        """Is this attempt the member's own, of this kind, and about that?"""
+    async def doing(self, member: str, task: str, attempt: int) -> TaskSpec:
+        """What the member was given; of nothing else may it ask."""
         rows = await self._db.read(
-            f"SELECT spec FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL} "  # noqa: S608
-            "AND kind = :kind",
+            f"SELECT spec FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL}",  # noqa: S608
             id=task,
             attempt=attempt,
             worker=member,
-            kind=kind,
         )
-        name, value = argument
-        return any(spec_of(row).arguments.get(name) == value for row in rows)
+        return spec_of(rows[0]) if rows else TaskSpec(kind="")
 
     async def _context(self, member: str, call: Call) -> str:
         rows = await self._db.read(

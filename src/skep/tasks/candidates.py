@@ -7,6 +7,7 @@ import msgspec
 
 from skep.engines.db.base import Row, Tx
 from skep.model.member import Offer
+from skep.model.task import PACKAGE
 from skep.tasks.placement import Class, Worker, able, does, slot_of
 from skep.tasks.selector import Facts, parse
 from skep.tasks.tables import ACTIVE_SQL
@@ -111,7 +112,8 @@ def why_waiting(one: Class, workers: Sequence[Worker]) -> str:
         return "no worker is attached"
     if not any(does(worker, one.kind) for worker in workers):
         if slot_of(one.kind) == "command":
-            return f"no worker may run {one.kind.partition(':')[2]!r}: see the setting task_commands"
+            setting = "task_packages" if one.kind.startswith(PACKAGE) else "task_commands"
+            return f"no worker may run {one.kind.rpartition(':')[2]!r}: see the setting {setting}"
         return f"no worker does tasks of kind {one.kind}"
     if one.holder and not any(one.source in worker.holds for worker in workers):
         return f"no attached worker holds {one.source}"

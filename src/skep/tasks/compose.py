@@ -63,9 +63,13 @@ def _filled(task: TaskSpec, spec: ContextSpec, number: int) -> TaskSpec:
 def _checked(task: TaskSpec) -> TaskSpec:
     if not _NAME.fullmatch(task.name):
         raise BadInput(f"{task.name[:80]!r} is no name for a task", hint="letters, digits, spaces and . : / + @ -")
-    if task.kind == "command" and not (task.argv and task.argv[0]):
-        raise BadInput(f"task {task.name!r} says nothing to run", hint="give argv, or the kind of a built-in task")
-    if task.kind != "command" and task.argv:
+    if task.kind == "command" and not task.package and not (task.argv and task.argv[0]):
+        raise BadInput(
+            f"task {task.name!r} says nothing to run", hint="give argv, a package, or the kind of a built-in task"
+        )
+    if task.package.count("/") != 2 and (task.package or task.command):
+        raise BadInput(f"task {task.name!r}: {task.package!r} is no package", hint="GROUP/NAME/VERSION")
+    if task.kind != "command" and (task.argv or task.package):
         raise BadInput(f"task {task.name!r} of kind {task.kind!r} takes no argv", hint="give arguments instead")
     if any("\0" in word for word in (*task.argv, *task.environment, *task.environment.values())):
         raise BadInput(f"task {task.name!r}: a zero byte cannot be passed to a program")

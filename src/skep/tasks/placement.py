@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from skep.model.task import Exclusive
+from skep.model.task import PACKAGE, Exclusive
 from skep.tasks.selector import Facts, parse
 
 
@@ -73,8 +73,10 @@ class Worker(msgspec.Struct):
 
 
 def does(worker: Worker, kind: str) -> bool:
-    """`command` in its kinds stands for every program."""
-    return kind in worker.kinds or ("command" in worker.kinds and slot_of(kind) == "command")
+    """`command` in its kinds stands for every program, `command:package` for every package."""
+    if kind in worker.kinds or (kind.startswith(PACKAGE) and PACKAGE in worker.kinds):
+        return True
+    return "command" in worker.kinds and slot_of(kind) == "command"
 
 
 def slot_of(kind: str) -> str:

@@ -99,8 +99,7 @@ def bucket_of(context: str) -> int:
 def class_of(task: TaskSpec, context: str, together: bool) -> dict[str, Any]:
     """The row of what a placement has to know: tasks that are alike to it share one, however many they are."""
     row: dict[str, Any] = {
-        # not every worker may run every program
-        "kind": task.kind if task.kind != "command" else f"command:{task.argv[0]}",
+        "kind": task.program,
         "selector": task.selector,
         "source": task.source,
         "holder": int(task.holder),

@@ -13,14 +13,16 @@ from skep.clock import Clock
 from skep.config import Settings
 from skep.errors import BadInput
 from skep.link.messages import AnswerBody, AskBody
+from skep.model.package import Manifest
 from skep.model.result import MACHINE, Draft
-from skep.model.run import Command
+from skep.model.run import Command, Limits
 from skep.model.task import Call, Chunk, Reply, Run, Stream, TaskHold, Written
 from skep.results.drafts import checked
 from skep.runtime.api import TaskCall
 from skep.runtime.service import Runtime
 from skep.worker.doer import TaskFailed
 from skep.worker.measuring import meant
+from skep.worker.packages import Packages
 from skep.worker.recording import Recording, found
 
 log = logging.getLogger(__name__)
@@ -36,11 +38,13 @@ class Commanding:
         clock: Clock,
         ask: Ask,
         recording: Recording,
+        packages: Packages,
         mirror: Callable[[str], Path],
     ) -> None:
         self._meant = partial(meant, settings=settings, mirror=mirror)
         self._clock = clock
         self._recording = recording
+        self._packages = packages
         self._ask = ask
         self.runtime = Runtime(folder, settings, clock, self._called)
         self._results: dict[TaskHold, Any] = {}
@@ -49,12 +53,19 @@ class Commanding:
         hold, spec = (run.task, run.attempt), run.spec
         properties = {MACHINE: self._recording.machine, **spec.properties}
         command = Command(*hold, run.context, *self._meant(run, code), properties, spec.limits)
+        package = await self._packages.find(run) if spec.package else None
+        if package:
+            command = _of_package(command, spec.command, package.manifest)
+
+        async def before(work: Path) -> None:
+            if package:
+                await self._packages.unpack(run, package, work)
 
         async def after(work: Path) -> None:
             await self._recording.add(hold, await asyncio.to_thread(found, work, spec.results))
 
         tell = _Teller(run, self._clock, self._ask).tell
-        running = asyncio.create_task(self.runtime.run(command, tell, after=after))
+        running = asyncio.create_task(self.runtime.run(command, tell, before=before, after=after))
         try:
             ended = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -86,6 +97,19 @@ class Commanding:
             case _:
                 reply = await self._ask(Call(call.task, call.attempt, call.verb, call.name, call.body, call.wait))
                 return reply.value if isinstance(reply, Reply) else None
+
+
+def _of_package(command: Command, name: str, manifest: Manifest) -> Command:
+    found = manifest.commands
+    name = name or (next(iter(found)) if len(found) == 1 else "")
+    if name not in found:
+        raise TaskFailed(f"{manifest.ref} has no command {name!r}; it has {', '.join(found) or 'none'}")
+    return msgspec.structs.replace(
+        command,
+        argv=found[name] + command.argv,
+        environment=manifest.environment | command.environment,
+        limits=manifest.limits if command.limits == Limits() else command.limits,
+    )
 
 
 def _drafts(body: Any) -> list[Draft]:

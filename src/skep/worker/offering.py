@@ -10,7 +10,7 @@ from skep.config import Settings
 from skep.model.member import Offer
 from skep.model.run import Sample
 from skep.model.task import Run
-from skep.runtime.commands import allowed, full
+from skep.runtime.commands import allowed, full, offered
 from skep.runtime.facts import Machine
 
 #: less cannot come between two tasks that are asked for at once
@@ -26,7 +26,7 @@ class Offering:
         self._machine = Machine(folder, settings, clock)
         self._facts = self._machine.facts()
         self._sample = self._machine.sample()
-        self._kinds = (*kinds, *(_programs(settings) if settings.run_tasks else ()))
+        self._kinds = (*kinds, *(offered(settings) if settings.run_tasks else ()))
 
     def offer(self) -> Offer:
         facts, sample = self._facts, self.sample()
@@ -73,11 +73,4 @@ class Offering:
         """Why a command is not run here and now; the dispatcher may know less than this machine does."""
         if run.spec.kind != "command":
             return ""
-        return allowed(run.spec.argv, self._settings) or full(self._settings, running, self.sample())
-
-
-def _programs(settings: Settings) -> list[str]:
-    """`command`: any program; else `command:NAME` for each that may run."""
-    if "*" in settings.task_commands:
-        return ["command"]
-    return [f"command:{name}" for name in settings.task_commands]
+        return allowed(run.spec, self._settings) or full(self._settings, running, self.sample())

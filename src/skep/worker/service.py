@@ -30,6 +30,7 @@ from skep.worker.doer import Doer, Doing
 from skep.worker.giving import Giving
 from skep.worker.indexing import Indexing
 from skep.worker.offering import Offering
+from skep.worker.packages import Packages
 from skep.worker.poller import Poller
 from skep.worker.recording import Recording
 from skep.worker.replicating import KIND, Replicating
@@ -84,8 +85,11 @@ class Worker:
         mirror = partial(folder_of, self._data)
         recording = Recording(db, link.ask, machine_class())
         await recording.start()
+        folder = self._data / "worker"
+        packages = Packages(self._settings, folder / "packages", store.member, link.ask, lambda: link.here)
+        await packages.start()
         commanding = Commanding(
-            self._settings, self._data / "worker" / "tasks", self._clock, link.ask, recording, mirror
+            self._settings, folder / "tasks", self._clock, link.ask, recording, packages, mirror
         )
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()

@@ -24,11 +24,14 @@ _SHOWN = 1000
 def submit(args: Namespace) -> int:
     spec = read(args.file)
     with Client() as client:
-        context = client.contexts.submit(spec)
-        if args.wait:
-            # whoever stops waiting can go on with the id
-            print(f"skep: {context.id} is submitted", file=sys.stderr)
-            return _ended(client.contexts.wait(context.id), args.json)
+        return submitted(client, client.contexts.submit(spec), args)
+
+
+def submitted(client: Client, context: Context, args: Namespace) -> int:
+    if args.wait:
+        # whoever stops waiting can go on with the id
+        print(f"skep: {context.id} is submitted", file=sys.stderr)
+        return _ended(client.contexts.wait(context.id), args.json)
     _tell(context, args.json)
     return exits.OK
 

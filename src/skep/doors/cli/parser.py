@@ -73,6 +73,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
     commands.add_parser("task", help="run commands on workers", fill=_fill_task)
+    commands.add_parser("package", help="programs for tasks, kept for all workers", fill=_fill_package)
     commands.add_parser("result", help="what tasks measured", fill=_fill_result)
     commands.add_parser(
         "worker", help="start a worker alone, or look after workers", fill=_fill_worker, run="server:worker"
@@ -380,6 +381,12 @@ def _fill_benchmark(parser: Command) -> None:
 
 def _fill_rule(parser: Command) -> None:
     from skep.doors.cli.rule import fill
+
+    fill(parser)
+
+
+def _fill_package(parser: Command) -> None:
+    from skep.doors.cli.package_words import fill
 
     fill(parser)
 

@@ -82,6 +82,9 @@ def _fill_run(parser: Command) -> None:
     parser.add_argument("--follow", action="store_true", help="print what it writes; exit code 1 if it failed")
     parser.add_argument("--name", default="", help="what it is called")
     parser.add_argument("--kind", default="command", help="a kind that is built in, instead of a command")
+    parser.add_argument("--package", metavar="PACKAGE", default="", help="GROUP/NAME/VERSION that has the command")
+    parser.add_argument("--command", metavar="NAME", default="", help="which of the package's; ARGV are more arguments")
+    parser.add_argument("--results", metavar="FILE", action="append", default=[], help="it leaves results there")
     parser.add_argument("--selector", metavar="EXPR", default="", help="which workers may do it")
     parser.add_argument("--source", metavar="REF", help="the source it is about; its holder comes first")
     parser.add_argument(

@@ -11,6 +11,7 @@ from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.terminal import ago, clean
+from skep.errors import BadInput
 from skep.model.result import MEASURES, Result, Series
 from skep.results.readers import LARGEST, read
 
@@ -41,8 +42,11 @@ def show(args: Namespace) -> int:
 
 def record(args: Namespace) -> int:
     # one byte more than may be there: then it is refused by its size
-    with sys.stdin.buffer if args.file == "-" else Path(args.file).open("rb") as file:
-        drafts = read(args.file, file.read(LARGEST + 1))
+    try:
+        with sys.stdin.buffer if args.file == "-" else Path(args.file).open("rb") as file:
+            drafts = read(args.file, file.read(LARGEST + 1))
+    except OSError as error:
+        raise BadInput(f"cannot read {args.file}: {error.strerror}") from error
     with Client() as client:
         done = client.results.record(args.task, drafts)
     print_json({"recorded": done}) if args.json else print(f"{done} recorded")

@@ -26,7 +26,10 @@ def run(args: Namespace) -> int:
             name=args.name,
             kind=args.kind,
             argv=tuple(args.argv),
-            environment=_environment(args.env),
+            package=args.package,
+            command=args.command,
+            results=tuple(args.results),
+            environment=pairs(args.env, "variable"),
             selector=args.selector,
             source=client.sources.show(args.source).id if args.source else "",
             exclusive=args.exclusive,
@@ -46,10 +49,10 @@ def run(args: Namespace) -> int:
     return exits.OK
 
 
-def _environment(given: list[str]) -> dict[str, str]:
+def pairs(given: list[str], what: str) -> dict[str, str]:
     for text in given:
         if not text.partition("=")[0] or "=" not in text:
-            raise BadInput(f"'{text}' is no variable", hint="NAME=VALUE is wanted")
+            raise BadInput(f"'{text}' is no {what}", hint="NAME=VALUE is wanted")
     return {name: value for name, _, value in (text.partition("=") for text in given)}
 
 

@@ -48,7 +48,7 @@ class FolderBlobs:
         return info
 
     async def open(self, id: str, start: int = 0) -> AsyncIterator[bytes]:
-        path, start = self._path(id), checked_start(start)
+        path, start = self.path(id), checked_start(start)
         with _explained(path):
             try:
                 file = await asyncio.to_thread(path.open, "rb")
@@ -60,7 +60,7 @@ class FolderBlobs:
                     yield chunk
 
     async def stat(self, id: str) -> BlobInfo | None:
-        path = self._path(id)
+        path = self.path(id)
         with _explained(path):
             try:
                 return BlobInfo(id, path.stat().st_size)
@@ -68,7 +68,7 @@ class FolderBlobs:
                 return None
 
     async def delete(self, id: str) -> None:
-        path = self._path(id)
+        path = self.path(id)
         with _explained(path):
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
@@ -79,7 +79,7 @@ class FolderBlobs:
                     for info in await asyncio.to_thread(_infos, prefix):
                         yield info
 
-    def _path(self, id: str) -> Path:
+    def path(self, id: str) -> Path:
         return self._root / checked_id(id)[:2] / id
 
     def _begin(self) -> BinaryIO:
@@ -89,7 +89,7 @@ class FolderBlobs:
 
     def _settle(self, file: BinaryIO, id: str) -> None:
         os.fsync(file.fileno())
-        place = self._path(id)
+        place = self.path(id)
         if not place.parent.exists():
             place.parent.mkdir(exist_ok=True)
             _sync_folder(self._root)

@@ -1,0 +1,3 @@
+from tests.results.conftest import engine
+
+__all__ = ["engine"]
