@@ -174,7 +174,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
 
     task_lease: Annotated[Seconds, _positive("a worker silent for so long loses its tasks to others")] = 30.0
-    keep_contexts: Annotated[Seconds, _positive("contexts that have ended are removed after so long")] = 604_800.0
+    keep_contexts: Annotated[Seconds, _positive("contexts that have finished are removed after so long")] = 604_800.0
+    keep_failed: Annotated[Seconds, _positive("contexts that have failed are removed after so long")] = 345_600.0
     result_kinds: Annotated[Names, _about("kinds of results besides measure and failure")] = ()
     labels: Annotated[Names, _about("names that tasks choose this worker by")] = ()
     capacity: Annotated[float, _positive("how many sources this worker takes in comparison with others")] = 1.0

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from skep.model.caller import SYSTEM
-from skep.model.task import Renewed, Report, Reported, Run
+from skep.model.result import Draft, ResultQuery
+from skep.model.task import Renewed, Report, Reported, Run, TaskSpec
 from skep.tasks.states import ACTIVE
+from skep.worker.doer import TaskFailed
 from tests.tasks.house import Effects, Engine, Hand, MovableClock, command, coordinator, hand
 
 
@@ -175,9 +177,15 @@ async def test_a_coordinator_starts_again_in_the_middle(place: str, data: Path) 
 
 async def test_ended_contexts_expire(place: str, data: Path) -> None:
     clock = MovableClock()
-    async with coordinator(data, place, clock, keep_contexts=1000.0) as engine, hand(engine) as worker:
+    bounds = {"keep_contexts": 1000.0, "keep_failed": 300.0}
+    async with coordinator(data, place, clock, **bounds) as engine, hand(engine, bad=broken) as worker:
+        failed = await engine.ended(await engine.submit(TaskSpec("f", kind="bad")))
+        await engine.core.results.record(SYSTEM, (await engine.tasks(failed))["f"].id, None, [Draft("time", 1.0)])
         old = await engine.ended(await engine.submit(command("a"), command("b", "a")))
         await engine.pass_time(600.0, worker)
+        await swept(engine)
+        assert {row["id"] for row in await engine.db.read("SELECT id FROM context")} == {old.id}
+        assert [one.context for one in (await engine.core.results.query(SYSTEM, ResultQuery())).items] == [failed.id]
         waiting = await engine.submit(command("w", selector="cpu > 99"))
         new = await engine.ended(await engine.submit(command("a")))
         await engine.pass_time(600.0, worker)
@@ -189,6 +197,10 @@ async def test_ended_contexts_expire(place: str, data: Path) -> None:
         await engine.core.contexts.remove(SYSTEM, new.id)
         assert [row["id"] for row in await engine.db.read("SELECT id FROM context")] == [waiting.id]
         assert old.id not in ids
+
+
+async def broken(run: Run) -> None:
+    raise TaskFailed("it was told to fail")
 
 
 async def swept(engine: Engine) -> dict[str, int]:

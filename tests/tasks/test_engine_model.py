@@ -76,7 +76,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.fleet = Fleet(self.db, self.clock, token=WORKER_TOKEN, beat_every=5.0)
         self.contexts = Contexts(self.db, self.clock, placer)
         self.reports = Reports(self.db, self.clock, placer)
-        self.dispatcher = Dispatcher(self.db, self.clock, owners, placer, LEASE, 3600.0, no_benchmarks)
+        self.dispatcher = Dispatcher(self.db, self.clock, owners, placer, LEASE, 3600.0, 3600.0, no_benchmarks)
         with tempfile.TemporaryDirectory() as folder:
             self.run(Access(self.db, self.clock, Path(folder), open_read=True).start())
         for room in (self.fleet, self.contexts, owners):

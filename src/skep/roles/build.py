@@ -207,7 +207,8 @@ async def open_rooms(
             dataone,
         )
         reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
-        dispatcher = Dispatcher(db, clock, owners, placer, lease, settings.keep_contexts, generating.resubmit)
+        keep = settings.keep_contexts, settings.keep_failed
+        dispatcher = Dispatcher(db, clock, owners, placer, lease, *keep, generating.resubmit)
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [

@@ -81,6 +81,7 @@ class Dispatcher:
         placer: Placer,
         lease: float,
         keep: float,
+        keep_failed: float,
         benchmarks: Callable[[], Awaitable[bool]],
     ) -> None:
         """`benchmarks` resubmits generators."""
@@ -90,7 +91,7 @@ class Dispatcher:
         self._owners = owners
         self._placer = placer
         self._lease = lease
-        self.sweep = Sweep(db, clock, owners, lease, keep)
+        self.sweep = Sweep(db, clock, owners, lease, keep, keep_failed)
 
     async def run(self) -> None:
         """Until cancelled. Woken by the bell; the pauses only bound what a lost ring could cost."""

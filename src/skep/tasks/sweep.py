@@ -17,12 +17,15 @@ _AT_ONCE = 1000
 
 
 class Sweep:
-    def __init__(self, db: Database, clock: Clock, owners: Owners, lease: float, keep: float) -> None:
+    def __init__(
+        self, db: Database, clock: Clock, owners: Owners, lease: float, keep: float, keep_failed: float
+    ) -> None:
         self._db = db
         self._clock = clock
         self._owners = owners
         self._lease = lease
         self._keep = keep
+        self._keep_failed = keep_failed
 
     async def once(self) -> dict[str, int]:
         """Kind of irregularity -> how many were repaired."""
@@ -119,8 +122,11 @@ class Sweep:
         """What nobody needs any more: contexts that ended long ago, classes that no task waits in."""
         now = self._clock.now()
         old = await tx.rows(
-            f"SELECT id FROM context WHERE ended_at < :old AND {self._owners.sql} LIMIT 100",  # noqa: S608
+            "SELECT id FROM context WHERE ended_at < :any AND ((state = 'FAILED' AND ended_at < :failed) "  # noqa: S608
+            f"OR (state <> 'FAILED' AND ended_at < :old)) AND {self._owners.sql} LIMIT 100",
             old=now - self._keep,
+            failed=now - self._keep_failed,
+            any=now - min(self._keep, self._keep_failed),
         )
         for row in old:
             await leave(tx, row["id"])

@@ -1,0 +1,20 @@
+"""The list of packages: what each can do, and how to have it."""
+
+from litestar import Response, get
+
+from skep.doors.http.given import Asked, Asker, PageToken, TheCore
+from skep.doors.http.packages import Prefix
+from skep.doors.pages.render import page as render
+
+_PER_PAGE = 50
+
+
+@get("/packages", include_in_schema=False)
+async def packages_page(
+    request: Asked, core: TheCore, caller: Asker, prefix: Prefix = "", page: PageToken = ""
+) -> Response[bytes]:
+    found = await core.packages.list(caller, prefix=prefix, page=page, limit=_PER_PAGE)
+    return render(request, "packages.html", found=found, page=page)
+
+
+HANDLERS = [packages_page]

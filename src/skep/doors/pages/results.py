@@ -1,0 +1,31 @@
+"""What tasks measured: the newest first, or what matches; as numbers, not yet as a curve."""
+
+from typing import Annotated
+
+from litestar import Response, get
+from litestar.params import QueryParameter
+
+from skep.doors.http.given import Asked, Asker, PageToken, TheCore
+from skep.doors.pages.render import page as render
+from skep.errors import BadInput
+from skep.model.answers import Page
+from skep.model.result import Result, ResultQuery
+
+_PER_PAGE = 50
+
+Filters = Annotated[str, QueryParameter(max_length=1000, description="filters, divided by blanks")]
+
+
+@get("/results", include_in_schema=False)
+async def results_page(
+    request: Asked, core: TheCore, caller: Asker, where: Filters = "", page: PageToken = ""
+) -> Response[bytes]:
+    wrong = ""
+    try:
+        found = await core.results.query(caller, ResultQuery(tuple(where.split()), page=page, limit=_PER_PAGE))
+    except BadInput as error:
+        found, wrong = Page[Result]([]), f"{error.message}: {error.hint}"
+    return render(request, "measured.html", 400 if wrong else 200, found=found, where=where, page=page, wrong=wrong)
+
+
+HANDLERS = [results_page]
