@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from skep.config import Settings
-from skep.model.task import Run
+from skep.model.task import Run, TaskSpec
 from skep.runtime.commands import allowed
 from skep.worker.doer import TaskFailed
 
@@ -30,5 +30,5 @@ def meant(run: Run, code: str, *, settings: Settings, mirror: Callable[[str], Pa
 
 
 def _check(argv: Sequence[str], settings: Settings) -> None:
-    if argv and (reason := allowed(argv, settings)):
+    if argv and (reason := allowed(TaskSpec(argv=tuple(argv)), settings)):
         raise TaskFailed(reason)

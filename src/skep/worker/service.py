@@ -88,9 +88,7 @@ class Worker:
         folder = self._data / "worker"
         packages = Packages(self._settings, folder / "packages", store.member, link.ask, lambda: link.here)
         await packages.start()
-        commanding = Commanding(
-            self._settings, folder / "tasks", self._clock, link.ask, recording, packages, mirror
-        )
+        commanding = Commanding(self._settings, folder / "tasks", self._clock, link.ask, recording, packages, mirror)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
         await indexing.start()
