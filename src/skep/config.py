@@ -75,6 +75,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: Annotated[str, _about("HOST:PORT for pages, API and git")] = "127.0.0.1:7337"
     public_url: Annotated[str, _about("how others reach this server, when not by `listen`")] = ""
     allow_hosts: Annotated[Names, _about("further names a request's Host or Origin may carry")] = ()
+    trusted_proxies: Annotated[
+        Names, _about("addresses or networks of proxies that say who showed a client certificate to them")
+    ] = ()
+    client_subject_header: Annotated[
+        str, _about("the header in which they say it, for calls of DataONE; they must remove it from requests")
+    ] = "x-client-subject"
 
     database: Annotated[str, _about("sqlite: (DATA/skep.db), sqlite:PATH, postgresql://…, memory:")] = "sqlite:"
     log: Annotated[str, _about("where topics live; db: keeps them in the database")] = "db:"
@@ -140,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[int, int], _about("objects of one node that wait: listing goes on below the first, pauses at the second")
     ] = (1_000, 4_000)
     dataone_full_every: Annotated[Seconds, _positive("everything that a node has is compared so often")] = 604_800.0
+    dataone_index_after: Annotated[int, _positive("so many waiting objects of DataONE are indexed at once")] = 100
+    dataone_index_within: Annotated[Seconds, _positive("fewer of them when the oldest has waited for so long")] = 5.0
 
     clone_concurrency: Annotated[int, _positive("clones and fetches served at the same time; others wait")] = 16
     clone_timeout: Annotated[Seconds, _positive("longest time for serving one clone")] = 3_600.0

@@ -173,8 +173,9 @@ def _check(settings: Settings, origins: Origins) -> None:
             f"poll_max ({settings.poll_max:g}, from {origins['poll_max']})",
             hint="a source is looked at no sooner than poll_min and no later than poll_max",
         )
-    if settings.allow_networks:
-        _check_networks(settings.allow_networks, _place(origins["allow_networks"], "allow_networks"))
+    for name in ("allow_networks", "trusted_proxies"):
+        if networks := getattr(settings, name):
+            _check_networks(networks, _place(origins[name], name))
     if settings.public_url:
         _check_url(settings.public_url, _place(origins["public_url"], "public_url"))
 

@@ -1,23 +1,36 @@
-"""DataONE behind one name: what we know, whom we know it from, and who keeps copies."""
+"""What DataONE's Coordinating Node does for callers: the rooms behind it, and reading what one may read."""
 
 import asyncio
+import time
 
 import msgspec
 
+from skep.dataone import solr
 from skep.dataone.harvests import Harvests
+from skep.dataone.index import RecordIndex, subjects
 from skep.dataone.nodes import Nodes
+from skep.dataone.pids import encode
 from skep.dataone.replication import Replication
 from skep.dataone.store import Store
+from skep.dataone.tables import Stored
+from skep.dataone.types import Node, ObjectList, ObjectLocation, ObjectLocationList, Service, Services
+from skep.engines.records.base import MOST_RECORDS, Ask, Found, Page
+from skep.errors import NotAllowed, NotFound
+from skep.model.caller import Caller
 
 #: seconds between two looks at who is due
 _PACE = 2.0
+_SERVICES = ("CNCore", "CNRead", "CNRegister", "CNReplication", "CNAuthorization")
 
 
 class DataOne(msgspec.Struct, frozen=True):
     store: Store
+    index: RecordIndex
     nodes: Nodes
     harvests: Harvests
     replication: Replication
+    #: where our API is reached: https://HOST/cn
+    base: str
 
     async def follow(self) -> None:
         """For ever: nodes are harvested and asked for copies when it is time."""
@@ -25,3 +38,75 @@ class DataOne(msgspec.Struct, frozen=True):
             await self.nodes.order()
             if not await self.replication.step():
                 await asyncio.sleep(_PACE)
+
+    async def get(self, caller: Caller, id: str) -> Stored:
+        """By identifier or series; NotAllowed when the caller may not read it."""
+        caller.need("read")
+        found = await self.store.get(id)
+        if found is None:
+            raise NotFound(f"there is no object {id[:800]!r}")
+        if (who := subjects(caller)) and not found.meta.may("read", who):
+            raise NotAllowed(f"'{caller.subject}' may not read {id[:800]!r}")
+        return found
+
+    async def listing(self, caller: Caller, **asked: object) -> ObjectList:
+        caller.need("read")
+        return await self.store.listing(subjects(caller) or None, **asked)  # type: ignore[arg-type]  # by the door
+
+    async def resolve(self, caller: Caller, id: str) -> ObjectLocationList:
+        """Where it can be read: its own node first, then copies, then here."""
+        found = await self.get(caller, id)
+        pid, owner = found.meta.identifier, found.meta.authoritative_member_node
+        holders = {one.replica_member_node for one in found.meta.replica if one.replication_status == "completed"}
+        known = [node for node in await self.nodes.all() if node.identifier in {*holders, owner}]
+        known.sort(key=lambda node: (node.identifier != owner, node.identifier))
+        if found.blob:
+            known.append(self.node())
+        places = tuple(_location(node, pid, rank) for rank, node in enumerate(known))
+        if not places:
+            raise NotFound(f"nobody who has {pid!r} is known")
+        return ObjectLocationList(pid, places)
+
+    def node(self) -> Node:
+        """What we are among nodes."""
+        services = tuple(Service(name, version) for name in _SERVICES for version in ("v1", "v2"))
+        return Node(
+            identifier=self.store.cn,
+            name="Skep",
+            description="a Coordinating Node",
+            base_url=self.base,
+            services=Services(services),
+            subject=(f"CN={self.store.cn},DC=dataone,DC=org",),
+            contact_subject=(f"CN={self.store.cn},DC=dataone,DC=org",),
+            type="cn",
+        )
+
+    async def query(self, caller: Caller, params: solr.Params, now: float) -> tuple[str, bytes]:
+        """What Solr would be asked; media type and body of the answer."""
+        began = time.monotonic()
+        asked = solr.asked(params, now)
+        page = await self._pages(caller, asked)
+        counted = {
+            text: (await self.index.search(caller, Ask(f"{asked.text} ({solr.ours(text, now)})", limit=0))).total
+            for text in asked.facet_queries
+        }
+        took = int((time.monotonic() - began) * 1000)
+        return solr.render(asked, solr.Answer(page.records, page.total, page.facets, counted, took))
+
+    async def _pages(self, caller: Caller, asked: solr.Asked) -> Page:
+        found: list[Found] = []
+        ask = Ask(asked.text, facets=asked.facets, facet_size=max(1, asked.facet_limit), sort=asked.sort)
+        while True:
+            here = msgspec.structs.replace(
+                ask, start=asked.start + len(found), limit=min(asked.rows - len(found), MOST_RECORDS)
+            )
+            page = await self.index.search(caller, here)
+            found += page.records
+            if len(found) >= asked.rows or not page.records:
+                return Page(found, page.total, page.facets)
+
+
+def _location(node: Node, pid: str, rank: int) -> ObjectLocation:
+    version = node.version
+    url = f"{node.base_url.rstrip('/')}/{version}/object/{encode(pid)}"
+    return ObjectLocation(node.identifier, node.base_url, (version,), url, rank)

@@ -19,6 +19,7 @@ from skep.config import Settings
 from skep.core import Core
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
+from skep.dataone.index import RecordIndex
 from skep.dataone.kind import DataoneAddresses
 from skep.dataone.nodes import KIND, Nodes
 from skep.dataone.replication import Replication
@@ -30,6 +31,7 @@ from skep.engines.db.time import SharedClock
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import Log, TxLog
 from skep.engines.open import find
+from skep.engines.records.base import Records
 from skep.fleet import openings
 from skep.fleet.interest import Interest
 from skep.fleet.moves import Moves
@@ -122,7 +124,7 @@ async def open_rooms(
     """Everything opened and migrated; closed again in reverse order. What is called `file_` stands in skep.toml."""
     data = Path(settings.data)
     async with AsyncExitStack() as stack:
-        db, log, blobs, searcher = await _engines(stack, settings)
+        db, log, blobs, searcher, record_engine = await _engines(stack, settings)
         clock, timing = await _time(db, clock)
         access = Access(
             db, clock, data, open_read=settings.loopback if settings.open_read is None else settings.open_read
@@ -140,7 +142,7 @@ async def open_rooms(
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
         placer, results = Placer(clock, owners, lease), Results(db, clock, settings.result_kinds)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
-        dataone = _dataone(settings, db, clock, blobs, topics, fleet, sources)
+        dataone = _dataone(settings, db, clock, blobs, topics, fleet, sources, record_engine)
         packages = Packages(db, clock, blobs, data, settings.package_limit, settings.package_unpacked)
         journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
         for room in (
@@ -166,7 +168,7 @@ async def open_rooms(
         if "coordinator" in settings.roles:
             await owners.start()
         gathering = await _gathering(stack, db, clock, topics, settings, sources, searcher)
-        records = await _records(stack, settings, db, search)
+        records = await _records(db, record_engine, search, dataone)
         gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
         http = _http(settings)
         stack.push_async_callback(http.close)
@@ -213,6 +215,7 @@ async def open_rooms(
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
             adoption.follow,
+            dataone.index.follow,
             partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
@@ -279,7 +282,7 @@ async def open_rooms(
         yield Rooms(me, core, desk, adoption, searcher, gathering.tunnels, loops)
 
 
-async def _engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database, Log, Blobs, Searcher]:
+async def _engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database, Log, Blobs, Searcher, Records]:
     data = Path(settings.data)
     db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
     stack.push_async_callback(db.close)
@@ -288,7 +291,9 @@ async def _engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database,
     blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
     searcher = await find("index", settings.index)(settings.index, data=data, db=db)
     stack.push_async_callback(searcher.close)
-    return db, log, blobs, searcher
+    records = await find("records", settings.records)(settings.records, data=data)
+    stack.push_async_callback(records.close)
+    return db, log, blobs, searcher, records
 
 
 async def _time(db: Database, clock: Clock) -> tuple[Clock, list[Loop]]:
@@ -315,13 +320,12 @@ def _fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
     )
 
 
-async def _records(stack: AsyncExitStack, settings: Settings, db: Database, search: Search) -> ReportRecords:
-    engine = await find("records", settings.records)(settings.records, data=Path(settings.data))
-    stack.push_async_callback(engine.close)
-    records = ReportRecords(db, engine)
-    await records.start()
-    search.records["report"] = records.search
-    return records
+async def _records(db: Database, engine: Records, search: Search, dataone: DataOne) -> ReportRecords:
+    reports = ReportRecords(db, engine)
+    for room in (reports, dataone.index):
+        await room.start()
+    search.records |= {"report": reports.search, "record": dataone.index.find}
+    return reports
 
 
 def _sources(settings: Settings, db: Database, clock: Clock, fleet: Fleet, git: Addresses) -> Sources:
@@ -330,8 +334,16 @@ def _sources(settings: Settings, db: Database, clock: Clock, fleet: Fleet, git: 
 
 
 def _dataone(
-    settings: Settings, db: Database, clock: Clock, blobs: Blobs, topics: Topics, fleet: Fleet, sources: Sources
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    blobs: Blobs,
+    topics: Topics,
+    fleet: Fleet,
+    sources: Sources,
+    records: Records,
 ) -> DataOne:
+    base = settings.public_url.rstrip("/") or f"http://{settings.listen}"
     store = Store(db, clock, blobs, topics, Formats(), settings.dataone_node)
     nodes = Nodes(db, clock, fleet, sources)
     replication = Replication(db, clock, store, nodes)
@@ -341,7 +353,9 @@ def _dataone(
         data_bytes=settings.dataone_data,
         full_every=settings.dataone_full_every,
     )
-    return DataOne(store, nodes, harvests, replication)
+    after, within = settings.dataone_index_after, settings.dataone_index_within
+    index = RecordIndex(db, clock, store, records, after=after, within=within, base=base)
+    return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
 
 
 def _http(settings: Settings) -> Http:

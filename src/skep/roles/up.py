@@ -173,6 +173,8 @@ def _server(rooms: Rooms, settings: Settings, closing: asyncio.Event) -> uvicorn
         access_log=False,
         lifespan="off",
         server_header=False,
+        # who is asked about a proxy's address must see that, and not what the proxy says of its own client
+        proxy_headers=not settings.trusted_proxies,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return _Server(config)

@@ -131,10 +131,13 @@ class OfficialClient:
         if "failed" in answer:
             raise AssertionError(f"the official client cannot {name}{args}: {answer['failed']}")
         if "headers" in answer:
-            return answer["headers"] if name == "describe" else base64.b64decode(answer["bytes"])
+            return base64.b64decode(answer["bytes"])
         if "bytes" in answer:
             return base64.b64decode(answer["bytes"])
-        return answer["xml"].encode() if "xml" in answer else answer["value"]
+        if "xml" in answer:
+            return answer["xml"].encode()
+        value = answer["value"]
+        return {key.lower(): one for key, one in value.items()} if name == "describe" else value
 
 
 def installed() -> Path:

@@ -40,6 +40,8 @@ from skep.doors.http import (
     topics_groups,
     workers,
 )
+from skep.doors.http.cn.door import CnDoor
+from skep.doors.http.cn.wrong import PATHS as CN_PATHS
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
 from skep.doors.http.given import Asked, provide
@@ -72,24 +74,28 @@ def create_app(
     )
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
     searches: dict[str, Bare] = {"GET": search.SearchDoor(core.search, settings)}
-    return Guard(_fork(inner, GitDoor(core.gather, settings), messages, searches), core.access, settings)
+    bare: dict[str, Bare] = {
+        "/git/": GitDoor(core.gather, settings),
+        CN_PATHS: CnDoor(core.dataone, clock or SystemClock()),
+    }
+    return Guard(_fork(inner, bare, messages, searches), core.access, settings)
 
 
-def _fork(pages: ASGIApp, git: Bare, messages: Mapping[str, Bare], searches: Mapping[str, Bare]) -> ASGIApp:
-    """Past Litestar go git, whose paths it would tidy up and whose stream it would hold, and, for speed, messages and
-    searches."""
+def _fork(
+    pages: ASGIApp, bare: Mapping[str, Bare], messages: Mapping[str, Bare], searches: Mapping[str, Bare]
+) -> ASGIApp:
+    """Past Litestar go git and DataONE, whose paths it would tidy up, and, for speed, messages and searches."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await pages(scope, receive, send)
-        elif bare := messages if is_messages(scope) else searches if scope["path"] == search.PATH else None:
-            if scope["method"] not in bare:
-                raise MethodNotAllowedException(headers={"allow": ", ".join(bare)})
-            await bare[scope["method"]](scope, receive, send)
-        elif scope["path"].startswith("/git/"):
-            await git(scope, receive, send)
+        elif verbs := messages if is_messages(scope) else searches if scope["path"] == search.PATH else None:
+            if scope["method"] not in verbs:
+                raise MethodNotAllowedException(headers={"allow": ", ".join(verbs)})
+            await verbs[scope["method"]](scope, receive, send)
         else:
-            await pages(scope, receive, send)
+            door = next((door for path, door in bare.items() if scope["path"].startswith(path)), pages)
+            await door(scope, receive, send)
 
     return app
 

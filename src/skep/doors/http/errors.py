@@ -10,6 +10,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import Scope, Send
 
+from skep.doors.http.cn import wrong as cn
 from skep.doors.pages.render import error_page
 from skep.errors import SkepError
 from skep.model.answers import ErrorAnswer, ErrorBody
@@ -33,6 +34,9 @@ class Trouble(msgspec.Struct, frozen=True):
 
 def trouble(error: Exception, scope: Scope) -> Trouble:
     found = _trouble(error, scope)
+    if scope.get("path", "").startswith(cn.PATHS):
+        typed = cn.explain(found.body, anonymous=_anonymous(scope))
+        return Trouble(typed.error_code, found.body, {**found.headers, **cn.headers(typed)})
     if found.status in (404, 409) and _is_queue(scope):
         return Trouble(400, found.body, found.headers)
     return found
@@ -80,6 +84,10 @@ def wants_page(scope: Scope) -> bool:
     return b"text/html" in accept
 
 
+def _anonymous(scope: Scope) -> bool:
+    return all(name != b"authorization" for name, _ in scope["headers"])
+
+
 def _is_queue(scope: Scope) -> bool:
     return scope.get("path", "") in QUEUE_PATHS and not wants_page(scope)
 
@@ -89,6 +97,8 @@ def encode(found: Trouble, scope: Scope) -> tuple[str, bytes]:
     if scope.get("path", "").startswith("/git/"):
         text = f"{found.body.message}\n{found.body.hint}".strip() + "\n"
         return "text/plain", text.encode("utf-8", "replace")
+    if scope.get("path", "").startswith(cn.PATHS):
+        return "text/xml", cn.document(cn.explain(found.body, anonymous=_anonymous(scope)))
     if wants_page(scope):
         return "text/html", error_page(scope, found.status, found.body)
     return "application/json", _json(found.body, old=_is_queue(scope))

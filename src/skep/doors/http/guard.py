@@ -18,6 +18,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from skep.access.service import Access
 from skep.config import Settings
+from skep.doors.http.cn.wrong import PATHS as CN_PATHS
 from skep.doors.http.errors import QUEUE_PATHS, send_error, wants_page
 from skep.errors import BadInput, NeedsToken, NotAllowed
 from skep.model.caller import Caller
@@ -89,6 +90,7 @@ class Guard:
         self._access = access
         self._hosts = Hosts(settings)
         self._open_queue = settings.open_topics
+        self._certified = Certified(settings)
         self.cookie = cookie_name(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,6 +134,9 @@ class Guard:
         if "authorization" in fields:
             scope["user"] = await self._access.caller(_token(fields["authorization"]))
             return
+        if scope["path"].startswith(CN_PATHS):
+            scope["user"] = self._certified.caller(scope) or await self._access.caller(None)
+            return
         session = _cookie(fields.get("cookie", ""), self.cookie)
         scope["user"] = await self._by_cookie(session)
         if self._open_queue and not scope["user"].known and scope["path"] in QUEUE_PATHS and not wants_page(scope):
@@ -147,6 +152,29 @@ class Guard:
             return await self._access.caller(None)
 
 
+class Certified:
+    """Who showed a client certificate to a proxy in front of us. Only those that are named are believed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._header = settings.client_subject_header.lower().encode()
+        self._proxies = [ipaddress.ip_network(one) for one in settings.trusted_proxies]
+
+    def caller(self, scope: HTTPScope) -> Caller | None:
+        subject = next((value for name, value in scope["headers"] if name == self._header), b"").decode(
+            "utf-8", "replace"
+        )
+        address = _address(scope["client"][0]) if scope["client"] else None
+        if not subject or address is None or not any(address in network for network in self._proxies):
+            return None
+        return Caller(distinguished(subject), frozenset({"read", "write"}))
+
+
+def distinguished(name: str) -> str:
+    """`/DC=org/CN=x` and `CN=x, DC=org` are both CN=x,DC=org."""
+    parts = reversed(name[1:].split("/")) if name.startswith("/") else name.split(",")
+    return ",".join(part.strip() for part in parts)
+
+
 class _Sending:
     """Adds the headers to every answer, and answers HEAD as GET without the body."""
 
@@ -154,7 +182,7 @@ class _Sending:
         self._send = send
         self._bare = scope["method"] == "HEAD"
         self.status = 0
-        if self._bare:
+        if self._bare and not scope["path"].startswith(CN_PATHS):  # there HEAD is another question
             scope["method"] = "GET"
 
     async def __call__(self, message: Message) -> None:

@@ -4,6 +4,7 @@ ice core             both words                            "ice core"        sid
 ice or snow          either (also OR, AND, NOT)            -ice              records without it
 title:ice            in one field                          author:"J. Doe"   a keyword is compared whole
 glaci*               a word that begins so                 title:(ice or snow)
+origin:*smith*       with anything where the stars are
 date:[2001 TO 2005]  a range with its ends ({ } without)   size:[100 TO *]   open to one side
 date:2001-05         all of that month                     title:*           has a title
 """
@@ -53,6 +54,13 @@ class Whole(msgspec.Struct, frozen=True):
     text: str
 
 
+class Like(msgspec.Struct, frozen=True):
+    """A word of text or a keyword that these parts make up, in order, with anything between them."""
+
+    field: Field
+    parts: tuple[str, ...]
+
+
 class Range(msgspec.Struct, frozen=True):
     """A number, date or truth value between bounds."""
 
@@ -76,7 +84,7 @@ class Not(msgspec.Struct, frozen=True):
     part: "Tree"
 
 
-Tree = Words | Whole | Range | Has | All | Any | Not
+Tree = Words | Whole | Like | Range | Has | All | Any | Not
 
 
 def parse(kind: Kind, text: str) -> Tree:
@@ -200,6 +208,8 @@ class _Parser:
             raise self._bad("this quote is never closed", 'write \\" for a quote inside quotes')
         self._at = word.end()
         text = re.sub(r"\\(.)", r"\1", word[1]) if quoted else word[0]
+        if not quoted and "*" in text[:-1] and all(field.type in ("text", "keyword") for field in fields):
+            return self._like(fields, text, start)
         prefix = not quoted and text.endswith("*")
         if prefix and len(text) <= _LEAST_PREFIX:
             raise self._bad(f"write at least {_LEAST_PREFIX} letters before the star", "a star ends a word", start)
@@ -207,6 +217,14 @@ class _Parser:
         words = tuple(field for field in fields if field.type == "text")
         if words:
             parts += (Words(words, text.removesuffix("*") if prefix else text, prefix, start + 1),)
+        return parts[0] if len(parts) == 1 else Any(parts)
+
+    def _like(self, fields: tuple[Field, ...], text: str, start: int) -> Tree:
+        if len(text) - text.count("*") < _LEAST_PREFIX:
+            raise self._bad(
+                f"write at least {_LEAST_PREFIX} letters beside the stars", "a star stands for a part", start
+            )
+        parts = tuple(Like(field, tuple(text.split("*"))) for field in fields)
         return parts[0] if len(parts) == 1 else Any(parts)
 
     def _value(self, field: Field, text: str, prefix: bool, start: int) -> Tree:

@@ -1,13 +1,16 @@
 """Trees as tantivy queries."""
 
+import re
+
 from tantivy import FieldType, Filter, Occur, Query, Schema, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from skep.engines.records.base import Field, Kind, OneOf
-from skep.engines.records.query import All, Any, Has, Not, Range, Tree, Whole, Words
+from skep.engines.records.query import All, Any, Has, Like, Not, Range, Tree, Whole, Words
 from skep.errors import BadInput, BadQuery
 
 #: beside the declared fields: the names of those a record has
 HAS = "_has"
+_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
 #: words longer than this are not found
 _MOST_LETTERS = 100
 
@@ -30,6 +33,8 @@ class Translator:
                 return self._any([self._words(field, tree) for field in tree.fields])
             case Whole(field, text):
                 return Query.term_query(self._schema, field.name, text)
+            case Like():
+                return self._like(tree)
             case Range():
                 return self._range(tree)
             case Has(field):
@@ -70,6 +75,14 @@ class Translator:
             return Query.term_query(self._schema, field.name, words[0])
         return Query.phrase_query(self._schema, field.name, list(words))
 
+    def _like(self, asked: Like) -> Query:
+        """Words are folded as they are indexed; letters of other cases are in no dictionary."""
+        parts = asked.parts
+        if asked.field.type == "text":
+            parts = tuple("".join(self._analyzer.analyze(part)) for part in parts)
+        pattern = ".*".join(_META.sub(r"\\\g<0>", part) for part in parts)
+        return Query.regex_query(self._schema, asked.field.name, pattern)
+
     def _range(self, asked: Range) -> Query:
         name, low, after = asked.field.name, asked.bounds.low, asked.bounds.after
         if asked.field.type == "bool":
@@ -79,7 +92,9 @@ class Translator:
         if low is not None and after is not None and low >= after:
             return Query.empty_query()
         if asked.field.type != "int":
-            return Query.range_query(self._schema, name, FieldType.Float, _float(low), _float(after), True, False)
+            return Query.range_query(
+                self._schema, name, FieldType.Float, _float(low), _float(after), True, after is None
+            )
         highest = None if after is None else int(after) - 1
         return Query.range_query(self._schema, name, FieldType.Integer, low, highest)
 

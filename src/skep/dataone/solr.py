@@ -1,0 +1,234 @@
+"""What clients of DataONE ask a Solr server, asked of records; and its answers. Pure.
+
+Lucene's language becomes ours (engines/records/query.py). Words side by side must all be there, as with `AND`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
+
+from skep.dataone.fields import BY_NAME, HIDDEN
+from skep.engines.records.base import Found, Value
+from skep.errors import BadInput
+
+Params = Sequence[tuple[str, str]]
+#: every record has it
+_EVERYTHING = "identifier:*"
+_FACETS = 100
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<all>\*:\*)
+    |(?P<field>(?:[A-Za-z_]\w*):)(?!\s|$)
+    |(?P<quoted>"(?:[^"\\]|\\.)*")(?:[~^][\d.]*)?
+    |(?P<range>[\[{]\s*(?P<low>"[^"]*"|\S+)\s+TO\s+(?P<high>"[^"]*"|[^\s\]}]+)\s*[\]}])
+    |(?P<mark>[()]|&&|\|\||[!+-](?=\S))
+    |(?P<word>(?:\\.|[^\s()"\\^~])+)(?:[~^][\d.]*)?""",
+    re.VERBOSE,
+)
+_MARKS = {"&&": " and ", "||": " or ", "!": " -", "+": " ", "-": " -", "(": "(", ")": ")"}
+_HAS_ID = re.compile(r"(?<![\w:])id:\*(?=[\s)]|$)")
+_BARE = re.compile(r"[\w*?.:/#%@=,;'$-]+")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """`text` in our own language."""
+
+    text: str
+    start: int
+    rows: int
+    sort: str
+    fields: tuple[str, ...]
+    wt: str
+    facets: tuple[str, ...]
+    facet_queries: tuple[str, ...]
+    facet_limit: int
+    params: dict[str, str]
+
+
+def asked(params: Params, now: float) -> Asked:
+    """BadInput for what Solr would understand and we do not."""
+    given = dict(params)
+
+    def every(name: str) -> list[str]:
+        return [value for key, value in params if key == name]
+
+    wt = given.get("wt", "xml")
+    if wt not in ("json", "xml"):
+        raise BadInput(f"answers cannot be written as {wt[:20]!r}", hint="wt is json or xml")
+    queries = [given.get("q") or "*:*", *every("fq")]
+    facet = given.get("facet") in ("true", "on")
+    return Asked(
+        " ".join(f"({ours(text, now)})" for text in queries),
+        _number(given, "start", 0),
+        _number(given, "rows", 10),
+        _sort(given.get("sort", "")),
+        tuple(name for value in every("fl") for name in re.split(r"[,\s]+", value) if name),
+        wt,
+        tuple(name for value in every("facet.field") for name in value.split(",")) if facet else (),
+        tuple(every("facet.query")) if facet else (),
+        _number(given, "facet.limit", _FACETS),
+        given,
+    )
+
+
+def ours(text: str, now: float) -> str:
+    """Lucene's language in ours."""
+    text = _HAS_ID.sub(_EVERYTHING, text)
+    made: list[str] = []
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if not found:
+            raise BadInput(f"the query cannot be read from {text[at : at + 40]!r} on", column=at + 1)
+        at = found.end()
+        made.append(_piece(found, made[-1] if made else "", now))
+    return "".join(made).strip() or _EVERYTHING
+
+
+def _piece(found: re.Match[str], before: str, now: float) -> str:
+    match found.lastgroup:
+        case "space":
+            return " "
+        case "all":
+            return _EVERYTHING
+        case "field":
+            return found["field"]
+        case "quoted":
+            return found["quoted"]
+        case "range":
+            low, high = (_end(found[name], now) for name in ("low", "high"))
+            whole = found["range"]
+            return f"{whole[0]}{low} TO {high}{whole[-1]}"
+        case "mark":
+            return _MARKS[found["mark"]]
+    return _word(found["word"], before)
+
+
+def _word(word: str, before: str) -> str:
+    """Quoted where it holds what our language would read otherwise."""
+    if word in ("AND", "OR", "NOT"):
+        return word.lower()
+    if word == "*":
+        return "*" if before.endswith(":") else _EVERYTHING
+    plain = re.sub(r"\\(.)", r"\1", word)
+    if _BARE.fullmatch(plain) and (plain == word or "*" not in plain):
+        return plain
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _end(text: str, now: float) -> str:
+    plain = re.sub(r"\\(.)", r"\1", text.strip('"'))
+    if plain == "NOW":
+        return instant(now)
+    if plain.startswith("NOW"):
+        raise BadInput(f"{plain[:40]!r} is not understood", hint="write a date; NOW alone is the present")
+    return plain
+
+
+def _number(given: Mapping[str, str], name: str, usual: int) -> int:
+    text = given.get(name) or str(usual)
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise BadInput(f"{name} is a whole number, not {text[:40]!r}")
+    return int(text)
+
+
+def _sort(text: str) -> str:
+    """The first of the fields that are named. Titles are sorted as a whole."""
+    name, _, way = text.split(",", maxsplit=1)[0].strip().partition(" ")
+    if not name or name == "score":
+        return ""
+    if way.strip().lower() not in ("asc", "desc"):
+        raise BadInput(f"{text[:40]!r} is no order", hint="such as `dateUploaded desc`")
+    name = {"title": "titlestr"}.get(name, name)
+    return f"-{name}" if way.strip().lower() == "desc" else name
+
+
+# answers
+
+
+class Answer(msgspec.Struct):
+    found: Sequence[Found]
+    total: int
+    facets: Mapping[str, Sequence[tuple[Value, int]]]
+    queries: Mapping[str, int]
+    milliseconds: int
+
+
+def instant(seconds: float) -> str:
+    """As Solr writes it."""
+    date = datetime.fromtimestamp(seconds, UTC)
+    return date.isoformat(timespec="milliseconds" if date.microsecond else "seconds").replace("+00:00", "Z").zfill(20)
+
+
+def render(ask: Asked, answer: Answer) -> tuple[str, bytes]:
+    """Its media type and body."""
+    docs = [dict(_values(ask, one)) for one in answer.found]
+    if ask.wt == "json":
+        return "application/json", _json(ask, answer, docs)
+    return "text/xml", _xml(ask, answer, docs).encode("utf-8", "replace")
+
+
+def _values(ask: Asked, one: Found) -> Iterator[tuple[str, object]]:
+    wanted = ask.fields
+    for name, value in {"id": one.id, **one.values, "score": one.score}.items():
+        if name in HIDDEN or not (name in wanted or (("*" in wanted or not wanted) and name != "score")):
+            continue
+        field = BY_NAME.get(name)
+        dated = field is not None and field.type == "date"
+        if isinstance(value, list):
+            yield name, [instant(float(each)) if dated else each for each in value]
+        else:
+            yield name, instant(float(value)) if dated else value
+
+
+def _json(ask: Asked, answer: Answer, docs: Sequence[Mapping[str, object]]) -> bytes:
+    body: dict[str, object] = {
+        "responseHeader": {"status": 0, "QTime": answer.milliseconds, "params": ask.params},
+        "response": {"numFound": answer.total, "start": ask.start, "docs": docs},
+    }
+    if ask.facets or ask.facet_queries:
+        fields = {name: [part for pair in counted for part in pair] for name, counted in answer.facets.items()}
+        body["facet_counts"] = {"facet_queries": answer.queries, "facet_fields": fields}
+    return msgspec.json.encode(body)
+
+
+def _xml(ask: Asked, answer: Answer, docs: Sequence[Mapping[str, object]]) -> str:
+    header = [_leaf("status", 0), _leaf("QTime", answer.milliseconds), _list("params", _leaves(ask.params))]
+    shown = "".join(f"<doc>{''.join(_leaves(doc))}</doc>" for doc in docs)
+    parts = [_list("responseHeader", header)]
+    parts.append(f'<result name="response" numFound="{answer.total}" start="{ask.start}">{shown}</result>')
+    if ask.facets or ask.facet_queries:
+        fields = [
+            _list(name, (_leaf(str(value), count) for value, count in counted))
+            for name, counted in answer.facets.items()
+        ]
+        counts = [_list("facet_queries", _leaves(answer.queries)), _list("facet_fields", fields)]
+        parts.append(_list("facet_counts", counts))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<response>{"".join(parts)}</response>'
+
+
+def _leaves(values: Mapping[str, object]) -> Iterable[str]:
+    return (_leaf(name, value) for name, value in values.items())
+
+
+def _list(name: str, parts: Iterable[str]) -> str:
+    return f"<lst name={quoteattr(_clean(name))}>{''.join(parts)}</lst>"
+
+
+def _leaf(name: str, value: object) -> str:
+    named = f" name={quoteattr(_clean(name))}" if name else ""
+    if isinstance(value, list):
+        return f"<arr{named}>{''.join(_leaf('', one) for one in value)}</arr>"
+    kind = {bool: "bool", int: "long", float: "float"}.get(type(value), "str")
+    if kind == "str" and (field := BY_NAME.get(name)) and field.type == "date":
+        kind = "date"
+    text = str(value).lower() if kind == "bool" else _clean(str(value))
+    return f"<{kind}{named}>{escape(text)}</{kind}>"
+
+
+def _clean(text: str) -> str:
+    """What XML cannot hold becomes a mark."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

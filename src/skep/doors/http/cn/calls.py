@@ -1,0 +1,373 @@
+"""The calls of the API, one function each: by method and first word of the path."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from email.utils import formatdate
+from typing import Any, get_args
+from urllib.parse import parse_qsl, unquote
+from xml.sax.saxutils import escape
+
+import msgspec
+
+import skep
+from skep.dataone import solr
+from skep.dataone.fields import HIDDEN, KIND
+from skep.dataone.index import subjects
+from skep.dataone.pids import check, decode
+from skep.dataone.service import DataOne
+from skep.dataone.tables import Stored
+from skep.dataone.types import (
+    Checksum,
+    ChecksumAlgorithmList,
+    D1Error,
+    Identifier,
+    Node,
+    NodeList,
+    ObjectFormatList,
+    ObjectInfo,
+    ObjectList,
+    Permission,
+    Replica,
+    ReplicaStatus,
+    ReplicationPolicy,
+)
+from skep.dataone.xml import parse, read_time
+from skep.doors.http.cn.wrong import NotOffered, VersionMismatch
+from skep.engines.records.base import MOST_RECORDS, Ask
+from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound
+from skep.model.caller import Caller
+
+_ALGORITHMS = ("MD5", "SHA-1", "SHA-256", "SHA-384", "SHA-512")
+_MOST_LISTED, _LISTED = 10_000, 1_000
+_TYPES_11 = "http://ns.dataone.org/service/types/v1.1"
+
+
+class Call(msgspec.Struct, frozen=True):
+    cn: DataOne
+    caller: Caller
+    version: int
+    #: what stands behind the first word of the path, still encoded
+    names: tuple[str, ...]
+    query: Sequence[tuple[str, str]]
+    form: Mapping[str, bytes]
+    now: float
+
+    @property
+    def pid(self) -> str:
+        if not self.names:
+            raise BadInput("there is no identifier in the path")
+        return decode(self.names[0])
+
+    def asked(self, name: str) -> str:
+        return dict(self.query).get(name, "")
+
+    def part(self, name: str) -> bytes:
+        if name not in self.form:
+            raise BadInput(f"the form has no part {name!r}")
+        return self.form[name]
+
+    def text(self, name: str) -> str:
+        try:
+            return self.part(name).decode().strip()
+        except UnicodeDecodeError:
+            raise BadInput(f"{name} is not UTF-8") from None
+
+    def number(self, name: str, text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+            raise BadInput(f"{name} is a whole number, not {text[:40]!r}")
+        return int(text)
+
+    def known(self) -> Caller:
+        """Somebody with a name."""
+        if not self.caller.known:
+            raise NeedsToken("this is not for strangers", hint="send `Authorization: Bearer TOKEN`")
+        return self.caller
+
+
+class Answer(msgspec.Struct, frozen=True):
+    body: Any = b""  # Doc, bytes or AsyncIterator[bytes]
+    status: int = 200
+    media: str = "text/plain"
+    headers: Mapping[str, str] = {}
+
+
+# core
+
+
+async def ping(call: Call) -> Answer:
+    if call.names[:1] != ("ping",):
+        raise NotOffered("there is only monitor/ping")
+    return Answer()
+
+
+async def nodes(call: Call) -> Answer:
+    call.caller.need("read")
+    if not call.names:
+        return Answer(NodeList((call.cn.node(), *await call.cn.nodes.all())))
+    urn = call.pid
+    found = call.cn.node() if urn == call.cn.store.cn else await call.cn.nodes.get(urn)
+    if found is None:
+        raise NotFound(f"there is no node {urn!r}")
+    return Answer(found)
+
+
+async def register(call: Call) -> Answer:
+    node = parse(Node, call.part("node"))
+    await call.cn.nodes.register(call.known(), node)
+    return Answer(node)
+
+
+async def update_node(call: Call) -> Answer:
+    node = parse(Node, call.part("node"))
+    if node.identifier != call.pid:
+        raise BadInput(f"the document is of {node.identifier!r}, not of {call.pid!r}")
+    await call.cn.nodes.update(call.known(), node)
+    return Answer()
+
+
+async def formats(call: Call) -> Answer:
+    call.caller.need("read")
+    known = call.cn.store.formats.all
+    if not call.names:
+        return Answer(ObjectFormatList(tuple(known.values()), len(known), 0, len(known)))
+    # the names of formats may hold blanks
+    name = unquote("/".join(call.names))
+    if name not in known:
+        raise NotFound(f"there is no format {name[:200]!r}")
+    return Answer(known[name])
+
+
+async def reserve(call: Call) -> Answer:
+    pid = call.pid if call.names else check(call.text("pid"))
+    await call.cn.store.reserve(pid, call.known().subject)
+    return Answer(Identifier(pid))
+
+
+async def reservation(call: Call) -> Answer:
+    call.caller.need("read")
+    subject = decode(call.names[1]) if len(call.names) > 1 else call.asked("subject")
+    if await call.cn.store.reserved_for(call.pid) != subject:
+        raise NotFound(f"{call.pid!r} is not reserved for {subject!r}")
+    return Answer()
+
+
+# reading
+
+
+async def objects(call: Call) -> Answer:
+    if call.names:
+        return await content(call)
+    times = {name: read_time(given) if (given := call.asked(key)) else None for name, key in _TIMES.items()}
+    found = await call.cn.listing(
+        call.caller,
+        **times,
+        format=call.asked("formatId"),
+        node=call.asked("nodeId"),
+        id=call.asked("identifier"),
+        start=call.number("start", call.asked("start") or "0"),
+        count=min(call.number("count", call.asked("count") or str(_LISTED)), _MOST_LISTED),
+    )
+    return Answer(found)
+
+
+_TIMES = {"since": "fromDate", "until": "toDate"}
+
+
+async def content(call: Call) -> Answer:
+    found = await call.cn.get(call.caller, call.pid)
+    if not found.blob:
+        raise NotFound(f"the bytes of {call.pid!r} are not here", hint=f"{call.cn.base}/v2/resolve says where")
+    return Answer(call.cn.store.content(found), media="application/octet-stream", headers=_described(found))
+
+
+async def describe(call: Call) -> Answer:
+    found = await call.cn.get(call.caller, call.pid)
+    return Answer(media="application/octet-stream", headers=_described(found))
+
+
+def _described(found: Stored) -> dict[str, str]:
+    meta = found.meta
+    return {
+        "content-length": str(meta.size),
+        "last-modified": formatdate((meta.date_sys_metadata_modified or 0) / 1000, usegmt=True),
+        "DataONE-Checksum": f"{meta.checksum.algorithm},{meta.checksum.value}",
+        "DataONE-FormatId": meta.format_id,
+        "DataONE-ObjectFormat": meta.format_id,
+        "DataONE-SerialVersion": str(meta.serial_version),
+    }
+
+
+async def system_metadata(call: Call) -> Answer:
+    return Answer((await call.cn.get(call.caller, call.pid)).meta)
+
+
+async def checksum(call: Call) -> Answer:
+    call.caller.need("read")
+    if not call.names:
+        return Answer(ChecksumAlgorithmList(_ALGORITHMS))
+    found = await call.cn.get(call.caller, call.pid)
+    asked = Checksum("", call.asked("checksumAlgorithm") or found.meta.checksum.algorithm)
+    if asked.name == found.meta.checksum.name:
+        return Answer(found.meta.checksum)
+    if not asked.known or not found.blob:
+        raise BadInput(f"there is no {asked.algorithm[:40]!r} checksum of {call.pid!r} here")
+    hash = asked.hash()
+    async for chunk in call.cn.store.content(found):
+        hash.update(chunk)
+    return Answer(Checksum(hash.hexdigest(), asked.name))
+
+
+async def resolve(call: Call) -> Answer:
+    places = await call.cn.resolve(call.caller, call.pid)
+    return Answer(places, 303, headers={"location": places.object_location[0].url})
+
+
+async def may(call: Call) -> Answer:
+    """isAuthorized: 200, or the error."""
+    action = call.asked("action") or "read"
+    if action not in get_args(Permission):
+        raise BadInput(f"{action[:40]!r} is no permission", hint=", ".join(get_args(Permission)))
+    found, who = await call.cn.get(call.caller, call.pid), subjects(call.caller)
+    if who and not found.meta.may(action, who):  # type: ignore[arg-type]  # one of them
+        raise NotAllowed(f"'{call.caller.subject}' may not {action} {call.pid!r}")
+    return Answer()
+
+
+# searching
+
+
+async def query(call: Call) -> Answer:
+    call.caller.need("read")
+    if not call.names:
+        return Answer(_types_11("queryEngineList", "<queryEngine>solr</queryEngine>"), media="text/xml")
+    _need_solr(call)
+    params = [*call.query, *_inside(call)]
+    if not params:
+        return Answer(_types_11("queryEngineDescription", _engine()), media="text/xml")
+    media, body = await call.cn.query(call.caller, params, call.now)
+    return Answer(body, media=media)
+
+
+async def search(call: Call) -> Answer:
+    """Objects whose records match."""
+    _need_solr(call)
+    asked = solr.asked([*call.query, *_inside(call)], call.now)
+    start = call.number("start", call.asked("start") or "0")
+    limit = min(call.number("count", call.asked("count") or "100"), MOST_RECORDS)
+    page = await call.cn.index.search(call.caller, Ask(asked.text, sort=asked.sort, start=start, limit=limit))
+    stored = await call.cn.store.get_many([one.id for one in page.records]) if page.records else {}
+    infos = tuple(_info(stored[one.id]) for one in page.records if one.id in stored)
+    return Answer(ObjectList(infos, len(infos), start, page.total))
+
+
+def _need_solr(call: Call) -> None:
+    if call.names and call.names[0].lower() != "solr":
+        raise NotOffered(f"there is no engine {call.names[0][:40]!r}", hint="the engine is called solr")
+
+
+def _inside(call: Call) -> list[tuple[str, str]]:
+    """A query in the path: `…/solr/q=ice&rows=5`, encoded or not; or the bare text of one."""
+    text = unquote("/".join(call.names[1:])).lstrip("?")
+    if not text:
+        return []
+    return parse_qsl(text, keep_blank_values=True) if "=" in text.split("&")[0] else [("q", text)]
+
+
+def _info(one: Stored) -> ObjectInfo:
+    meta = one.meta
+    return ObjectInfo(meta.identifier, meta.format_id, meta.checksum, meta.date_sys_metadata_modified or 0, meta.size)
+
+
+def _types_11(root: str, inside: str) -> bytes:
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<d:{root} xmlns:d="{_TYPES_11}">{inside}</d:{root}>'.encode()
+
+
+def _engine() -> str:
+    fields = "".join(
+        f"<queryField><name>{escape(field.name)}</name><type>{field.type}</type><searchable>true</searchable>"
+        f"<returnable>{str(field.stored).lower()}</returnable><sortable>{str(field.type != 'text').lower()}</sortable>"
+        f"<multivalued>{str(field.many).lower()}</multivalued></queryField>"
+        for field in KIND.fields
+        if field.name not in HIDDEN
+    )
+    version = f"<queryEngineVersion>Skep {skep.__version__}</queryEngineVersion>"
+    return f"{version}<querySchemaVersion>1</querySchemaVersion><name>solr</name>{fields}"
+
+
+# from nodes
+
+
+async def synchronize(call: Call) -> Answer:
+    if call.version < 2:
+        raise NotOffered("synchronize is a call of version 2")
+    await call.cn.harvests.synchronize(call.known(), check(call.text("pid")))
+    return Answer()
+
+
+async def replica_status(call: Call) -> Answer:
+    status = call.text("status")
+    if status not in get_args(ReplicaStatus):
+        raise BadInput(f"{status[:40]!r} is no status", hint=", ".join(get_args(ReplicaStatus)))
+    if "failure" in call.form:
+        parse(D1Error, call.part("failure"))
+    urn = call.text("nodeRef")
+    await call.cn.replication.status(call.known(), call.pid, urn, status)  # type: ignore[arg-type]  # one of them
+    return Answer()
+
+
+async def _versioned(call: Call, change: Callable[[int], Awaitable[None]]) -> Answer:
+    """Nothing else may have changed meanwhile."""
+    try:
+        await change(call.number("serialVersion", call.text("serialVersion")))
+    except Conflict as error:
+        raise VersionMismatch(error.message, hint=error.hint) from error
+    return Answer()
+
+
+async def replica_metadata(call: Call) -> Answer:
+    replica, to = parse(Replica, call.part("replicaMetadata")), call.cn.replication
+    return await _versioned(call, lambda serial: to.put(call.known(), call.pid, replica, serial))
+
+
+async def replica_policy(call: Call) -> Answer:
+    policy, to = parse(ReplicationPolicy, call.part("policy")), call.cn.replication
+    return await _versioned(call, lambda serial: to.policy(call.known(), call.pid, policy, serial))
+
+
+async def remove_replica(call: Call) -> Answer:
+    urn, to = call.text("nodeId"), call.cn.replication
+    return await _versioned(call, lambda serial: to.remove(call.known(), call.pid, urn, serial))
+
+
+async def replica_authorised(call: Call) -> Answer:
+    call.caller.need("read")
+    subject = call.asked("targetNodeSubject")
+    if not await call.cn.replication.authorised(call.pid, subject):
+        raise NotAllowed(f"'{subject}' was not asked to replicate {call.pid!r}")
+    return Answer()
+
+
+CALLS: Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]] = {
+    ("GET", "monitor"): ping,
+    ("GET", ""): nodes,
+    ("GET", "node"): nodes,
+    ("POST", "node"): register,
+    ("PUT", "node"): update_node,
+    ("GET", "formats"): formats,
+    ("POST", "reserve"): reserve,
+    ("GET", "reserve"): reservation,
+    ("GET", "object"): objects,
+    ("GET", "meta"): system_metadata,
+    ("GET", "checksum"): checksum,
+    ("GET", "resolve"): resolve,
+    ("GET", "isAuthorized"): may,
+    ("GET", "query"): query,
+    ("GET", "search"): search,
+    ("POST", "synchronize"): synchronize,
+    ("PUT", "replicaNotifications"): replica_status,
+    ("PUT", "replicaMetadata"): replica_metadata,
+    ("PUT", "replicaPolicies"): replica_policy,
+    ("PUT", "removeReplicaMetadata"): remove_replica,
+    ("GET", "replicaAuthorizations"): replica_authorised,
+}
+#: where an answer without a body is another
+HEAD_CALLS: Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]] = {("GET", "object"): describe}

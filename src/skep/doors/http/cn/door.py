@@ -1,0 +1,78 @@
+"""The Coordinating Node's API under /cn/v1 and /cn/v2. Bare ASGI: an identifier is one segment, whatever it holds."""
+
+from urllib.parse import parse_qsl
+
+from litestar.types import HTTPScope, Receive, Send
+
+from skep.clock import Clock
+from skep.dataone.forms import read_form
+from skep.dataone.service import DataOne
+from skep.dataone.types import Doc
+from skep.dataone.xml import LARGEST, render
+from skep.doors.http.cn.calls import CALLS, HEAD_CALLS, Answer, Call
+from skep.doors.http.cn.wrong import PATHS, NotOffered
+from skep.doors.http.publish import read_body
+
+_XML = "text/xml"
+
+
+class CnDoor:
+    def __init__(self, dataone: DataOne, clock: Clock) -> None:
+        self._dataone = dataone
+        self._clock = clock
+
+    async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        call, name = await self._call(scope, receive)
+        handler = (HEAD_CALLS if scope["method"] == "HEAD" else CALLS).get(name) or CALLS.get(name)
+        if handler is None:
+            raise NotOffered(f"{scope['method']} {scope['path'][:200]} is not offered here")
+        answer = await handler(call)
+        await _send(answer, call.version, send)
+
+    async def _call(self, scope: HTTPScope, receive: Receive) -> tuple[Call, tuple[str, str]]:
+        raw = scope["raw_path"].split(b"?")[0].decode("latin-1")
+        version, word, *rest = [*raw.removeprefix(PATHS).split("/"), ""]
+        if version not in ("v1", "v2"):
+            raise NotOffered(f"there is no version {version[:20]!r} here")
+        body = await read_body(receive, LARGEST)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        media = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        names = [part for part in rest if part]
+        if word == "query" and method == "POST":
+            method, query = "GET", [*query, *_form_query(media, body)]
+        call = Call(
+            self._dataone,
+            scope["user"],
+            int(version[1:]),
+            tuple(names),
+            query,
+            read_form(media, body) if method in ("POST", "PUT") and body else {},
+            self._clock.now(),
+        )
+        return call, (method, word)
+
+
+def _form_query(media: str, body: bytes) -> list[tuple[str, str]]:
+    if not body:
+        return []
+    if media.startswith("application/x-www-form-urlencoded"):
+        return parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
+    return [(name, value.decode("utf-8", "replace")) for name, value in read_form(media, body).items()]
+
+
+async def _send(answer: Answer, version: int, send: Send) -> None:
+    body, media = answer.body, answer.media
+    if isinstance(body, Doc):
+        body, media = render(body, version), _XML
+    headers: dict[str, str] = {"content-type": media, **answer.headers}
+    if isinstance(body, bytes):
+        headers.setdefault("content-length", str(len(body)))
+    encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+    if isinstance(body, bytes):
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return
+    async for chunk in body:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,70 @@
+"""A Coordinating Node that is served for a test: real rooms, a real port, and DataONE's own client in front of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.core import Core
+from skep.doors.http.app import create_app
+from skep.model.caller import SYSTEM, Scope
+from skep.roles.build import open_rooms
+from skep.testing.nats import free_port
+
+from .objects import NODE, meta_of
+
+
+class Served:
+    def __init__(self, core: Core, url: str) -> None:
+        self.core = core
+        self.url = url
+
+    @property
+    def base(self) -> str:
+        return f"{self.url}/cn"
+
+    async def put(self, pid: str, body: bytes | None = b"data", *, node: str = NODE, **more: Any) -> None:
+        given = meta_of(pid, body or b"", **more)
+        assert await self.core.dataone.store.put(given, body, node) == "new"
+
+    async def token(self, subject: str, *scopes: Scope) -> str:
+        return (await self.core.access.create(SYSTEM, subject, scopes or ("read",))).token
+
+    def client(self, token: str = "", **headers: str) -> httpx.AsyncClient:
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60)
+
+    async def solr(self, token: str = "", **params: Any) -> Any:
+        async with self.client(token) as client:
+            answer = await client.get("/cn/v2/query/solr/", params={"wt": "json", **params})
+            assert answer.status_code == 200, answer.text
+            return json.loads(answer.content)
+
+
+@asynccontextmanager
+async def served(folder: Path, **settings: Any) -> AsyncIterator[Served]:
+    port = free_port()
+    wanted = Settings(
+        data=str(folder), database="memory:", listen=f"127.0.0.1:{port}", allow_networks=("127.0.0.0/8",), **settings
+    )
+    async with open_rooms(wanted, SystemClock(), "w" * 64) as rooms:
+        config = uvicorn.Config(
+            create_app(rooms.core, wanted), host="127.0.0.1", port=port, log_config=None, lifespan="off"
+        )
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        try:
+            while not server.started:
+                await asyncio.sleep(0.01)
+            yield Served(rooms.core, f"http://127.0.0.1:{port}")
+        finally:
+            server.should_exit = True
+            await serving

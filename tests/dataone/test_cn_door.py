@@ -1,0 +1,354 @@
+"""The Coordinating Node's API over real HTTP, judged by DataONE's own client where it has a call for it."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from skep.dataone.forms import write_form
+from skep.dataone.pids import encode
+from skep.dataone.types import (
+    AccessPolicy,
+    AccessRule,
+    Checksum,
+    D1Error,
+    Node,
+    NodeList,
+    ObjectFormat,
+    ObjectFormatList,
+    ObjectList,
+    ObjectLocationList,
+    SystemMetadata,
+)
+from skep.dataone.xml import parse, render
+from skep.model.caller import SYSTEM
+from skep.testing.documents import ORE, eml, resource_map
+from skep.testing.gmn import OfficialClient, Refused
+from skep.testing.membernode import MemberNode
+
+from .cn_house import Served, served
+from .objects import EML, NODE, meta_of
+
+TRICKY = [
+    *("a/b", "a%2Fb", "a?b", "a#b", "a+b", "a;b", "a\\b", "..", ".", "%", "%25", "a&b=c", "a//b", "//", "~", "*"),
+    *("ü", "日本語", "doi:10.5063/F1PC30NQ", "https://pasta.lternet.edu/package/metadata/eml/knb-lter/1/2"),
+    *('"quoted"', "it's", "<tag>", "{b}", "[c]", "a|b", "a^b", "`", "a,b", "(x)", "$1", "x" * 800),
+]
+
+
+@pytest.fixture
+async def cn(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def node() -> Iterator[MemberNode]:
+    with MemberNode(NODE) as running:
+        yield running
+
+
+async def official(cn: Served, name: str, *args: Any, token: str = "", version: int = 2, **more: Any) -> Any:
+    """One call of the official client, which fails on whatever its schemas do not allow."""
+
+    def work() -> Any:
+        with OfficialClient(cn.base, token=token, version=version) as client:
+            return client.call(name, *args, **more)
+
+    return await asyncio.to_thread(work)
+
+
+async def test_the_official_client_reads_everything(cn: Served) -> None:
+    body = eml("Snow")
+    meta = meta_of("a/b", body, series_id="sid/1", file_name="x.xml")
+    await cn.put("a/b", body, series_id="sid/1", file_name="x.xml")
+    await cn.put("d", None, format_id="text/csv", size=5, checksum=Checksum("0" * 40, "SHA-1"))
+    await cn.core.dataone.index.drain()
+
+    def work() -> None:
+        with OfficialClient(cn.base) as client:
+            assert client.ping() is True
+            assert parse(NodeList, client.listNodes()).node[0].type == "cn"
+            assert len(parse(ObjectFormatList, client.listFormats()).object_format) == 160
+            assert parse(ObjectFormat, client.getFormat(EML)).format_type == "METADATA"
+            assert b"SHA-1" in client.listChecksumAlgorithms()
+            for id in ("a/b", "sid/1"):
+                found = parse(SystemMetadata, client.getSystemMetadata(id))
+                assert (found.identifier, found.checksum, found.file_name) == ("a/b", meta.checksum, "x.xml")
+                assert client.get(id) == body
+            described = client.describe("d")
+            assert described["dataone-checksum"] == "SHA-1," + "0" * 40
+            assert described["content-length"] == "5"
+            assert parse(Checksum, client.getChecksum("a/b")) == meta.checksum
+            listed = parse(ObjectList, client.listObjects(start=0, count=10, nodeId=NODE))
+            assert ([one.identifier for one in listed.object_info], listed.total) == (["a/b", "d"], 2)
+            listed = parse(
+                ObjectList, client.listObjects(formatId="text/csv", fromDate={"time": "1970-01-01T00:00:01"})
+            )
+            assert [one.identifier for one in listed.object_info] == ["d"]
+            places = parse(ObjectLocationList, client.resolve("sid/1"))
+            assert places.identifier == "a/b"
+            assert places.object_location[-1].url == f"{cn.base}/v2/object/a%2Fb"
+            assert [one.identifier for one in parse(ObjectList, client.search("solr", "q=title:snow")).object_info] == [
+                "a/b"
+            ]
+            for post in (False, True):
+                found = client.query("solr", "?q=title:snow&wt=json", do_post=post)
+                assert [one["id"] for one in found["response"]["docs"]] == ["a/b"]
+            assert b'<str name="id">a/b</str>' in client.query("solr", "?q=title:snow")
+            assert b"northBoundCoord" in client.getQueryEngineDescription("solr")
+            for call in ("getSystemMetadata", "get", "resolve", "getChecksum", "describe"):
+                with pytest.raises(Refused) as refused:
+                    client.call(call, "nothing")
+                assert (refused.value.name, refused.value.code) == ("NotFound", 404)
+
+    await asyncio.to_thread(work)
+
+
+async def test_version_1_is_spoken(cn: Served) -> None:
+    await cn.put("a", eml("Snow"), series_id="sid")
+    meta = await official(cn, "getSystemMetadata", "a", version=1)
+    assert b"types/v1" in meta
+    assert b"seriesId" not in meta
+    assert await official(cn, "listFormats", version=1)
+    assert await official(cn, "listNodes", version=1)
+    assert await official(cn, "listObjects", version=1)
+    assert (await _call(cn, "POST", "/cn/v1/synchronize", {"pid": "a"}, await cn.token("x"))).status_code == 501
+
+
+async def test_any_identifier_is_read(cn: Served) -> None:
+    for n, pid in enumerate(TRICKY):
+        await cn.put(pid, f"<a>{n}</a>".encode())
+
+    def work() -> None:
+        with OfficialClient(cn.base) as client:
+            for n, pid in enumerate(TRICKY):
+                if pid in (".", ".."):  # it takes them for folders
+                    continue
+                assert client.get(pid) == f"<a>{n}</a>".encode(), pid
+                assert parse(SystemMetadata, client.getSystemMetadata(pid)).identifier == pid
+            listed = parse(ObjectList, client.listObjects(start=0, count=100))
+            assert sorted(one.identifier for one in listed.object_info) == sorted(TRICKY)
+
+    await asyncio.to_thread(work)
+    async with cn.client() as client:
+        for pid in (".", ".."):
+            path = pid.replace(".", "%2E")
+            assert (await client.get(httpx.URL(cn.url, raw_path=f"/cn/v2/object/{path}".encode()))).status_code == 200
+
+
+async def test_private_objects_are_for_their_readers(cn: Served) -> None:
+    policy = AccessPolicy((AccessRule(("CN=bob,DC=dataone",), ("read",)),))
+    await cn.put("p", eml("Secret"), access_policy=policy)
+    await cn.core.dataone.index.drain()
+    bob, eve = await cn.token("CN=bob,DC=dataone"), await cn.token("CN=eve")
+    for token, sees in ((bob, True), (eve, False), ("", False), (await cn.token("root", "admin"), True)):
+        listed = parse(ObjectList, await official(cn, "listObjects", token=token))
+        assert (listed.total == 1) is sees
+        assert ((await cn.solr(token, q="*:*"))["response"]["numFound"] == 1) is sees
+        for call in ("get", "getSystemMetadata", "resolve"):
+            if sees:
+                await official(cn, call, "p", token=token)
+                continue
+            with pytest.raises(Refused) as refused:
+                await official(cn, call, "p", token=token)
+            assert (refused.value.name, refused.value.code) == ("NotAuthorized", 401)
+    with pytest.raises(Refused) as refused:
+        await official(cn, "get", "p", token="nonsense")
+    assert (refused.value.name, refused.value.code) == ("InvalidToken", 401)
+
+
+async def test_resolve_leads_to_nodes(cn: Served, node: MemberNode) -> None:
+    await _approved(cn, node)
+    await cn.put("a/ü", eml("Snow"))
+    async with cn.client() as client:
+        answer = await client.get(f"/cn/v2/resolve/{encode('a/ü')}")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == f"{node.base}/v2/object/{encode('a/ü')}"
+    places = parse(ObjectLocationList, answer.content).object_location
+    assert [place.node_identifier for place in places] == [NODE, cn.core.dataone.store.cn]
+
+
+async def test_reservations_in_both_spellings(cn: Served) -> None:
+    bob, eve = await cn.token("bob"), await cn.token("eve")
+    assert b"a/b" in await official(cn, "reserveIdentifier", "a/b", token=bob)
+    with pytest.raises(Refused) as refused:
+        await official(cn, "reserveIdentifier", "a/b", token=eve)
+    assert refused.value.name == "IdentifierNotUnique"
+    assert await official(cn, "hasReservation", "a/b", "bob") is True
+    assert await official(cn, "hasReservation", "a/b", "eve") is False
+    answer = await _call(cn, "POST", "/cn/v2/reserve", {"pid": "c"}, bob)
+    assert answer.status_code == 200
+    async with cn.client() as client:
+        assert (await client.get("/cn/v2/reserve/c?subject=bob")).status_code == 200
+        assert (await client.get("/cn/v2/reserve/c?subject=eve")).status_code == 404
+    assert (await _call(cn, "POST", "/cn/v2/reserve", {"pid": "d"}, "")).status_code == 401
+
+
+async def test_nodes_register_and_wait_for_approval(cn: Served, node: MemberNode) -> None:
+    subject = node.document().subject[0]
+    own, other = await cn.token(subject, "read", "write"), await cn.token("CN=other", "read", "write")
+    document = {"xml": render(node.document()).decode()}
+    await official(cn, "register", document, token=own)
+    assert NODE not in {one.identifier for one in parse(NodeList, await official(cn, "listNodes")).node}
+    with pytest.raises(Refused) as refused:
+        await official(cn, "register", document, token=own)
+    assert refused.value.name == "IdentifierNotUnique"
+    with pytest.raises(Refused) as refused:
+        await official(cn, "updateNodeCapabilities", NODE, document, token=other)
+    assert refused.value.name == "NotAuthorized"
+    await official(cn, "updateNodeCapabilities", NODE, document, token=own)
+    await cn.core.dataone.nodes.approve(SYSTEM, NODE)
+    assert NODE in {one.identifier for one in parse(NodeList, await official(cn, "listNodes")).node}
+    async with cn.client() as client:
+        assert parse(Node, (await client.get(f"/cn/v2/node/{NODE}")).content).base_url == node.base
+
+
+async def test_signals_and_replicas_are_for_nodes(cn: Served, node: MemberNode) -> None:
+    await _approved(cn, node)
+    await cn.put("a", eml("Snow"))
+    own, other = await cn.token(node.document().subject[0]), await cn.token("CN=other")
+    assert await official(cn, "synchronize", "a", token=own) is True
+    with pytest.raises(Refused) as refused:
+        await official(cn, "synchronize", "a", token=other)
+    assert refused.value.name == "NotAuthorized"
+    with pytest.raises(Refused) as refused:
+        await official(cn, "setReplicationStatus", "a", NODE, "completed", token=other)
+    assert refused.value.name in ("NotAuthorized", "NotFound")
+    async with cn.client() as client:
+        answer = await client.get("/cn/v2/replicaAuthorizations/a?targetNodeSubject=CN%3Dx")
+    assert answer.status_code == 401
+    answer = await _call(
+        cn, "PUT", "/cn/v2/replicaPolicies/a", {"policy": b"<p/>", "serialVersion": "1"}, await cn.token("r", "admin")
+    )
+    assert answer.status_code == 400
+    policy = b'<d:replicationPolicy xmlns:d="http://ns.dataone.org/service/types/v1" replicationAllowed="false"/>'
+    answer = await _call(
+        cn, "PUT", "/cn/v2/replicaPolicies/a", {"policy": policy, "serialVersion": "99"}, await cn.token("r", "admin")
+    )
+    assert parse(D1Error, answer.content).name == "VersionMismatch"
+
+
+async def test_the_checksum_in_another_algorithm_is_computed(cn: Served) -> None:
+    await cn.put("a", b"<a/>")
+    async with cn.client() as client:
+        answer = await client.get("/cn/v2/checksum/a?checksumAlgorithm=sha256")
+        assert parse(Checksum, answer.content) == Checksum(hashlib.sha256(b"<a/>").hexdigest(), "SHA-256")
+        answer = await client.get("/cn/v2/checksum/a?checksumAlgorithm=SHA1")
+        assert parse(Checksum, answer.content).algorithm == "SHA-1"
+        assert (await client.get("/cn/v2/checksum/a?checksumAlgorithm=CRC")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "name"),
+    [
+        ("GET", "/cn/v3/node", 501, "NotImplemented"),
+        ("GET", "/cn/v2/nonsense", 501, "NotImplemented"),
+        ("DELETE", "/cn/v2/object/a", 501, "NotImplemented"),
+        ("GET", "/cn/v2/object/%20", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/object/" + "x" * 801, 400, "InvalidRequest"),
+        ("GET", "/cn/v2/object/%ff", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/object?count=-1", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/object?fromDate=yesterday", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/query/lucene/?q=x", 501, "NotImplemented"),
+        ("GET", "/cn/v2/query/solr/?q=nofield:x", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/query/solr/?q=(a", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/query/solr/?q=a&wt=php", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/query/solr/?q=a&rows=x", 400, "InvalidRequest"),
+        ("GET", "/cn/v2/meta/", 400, "InvalidRequest"),
+        ("POST", "/cn/v2/synchronize", 400, "InvalidRequest"),
+    ],
+)
+async def test_errors_are_typed(cn: Served, method: str, path: str, status: int, name: str) -> None:
+    async with cn.client(await cn.token("root", "admin")) as client:
+        answer = await client.request(method, path)
+    assert (answer.status_code, parse(D1Error, answer.content).name) == (status, name)
+    assert answer.headers["content-type"].startswith("text/xml")
+
+
+async def test_hostile_documents_are_refused(cn: Served) -> None:
+    bomb = b'<!DOCTYPE x [<!ENTITY a "aaaa">]><d:node xmlns:d="http://ns.dataone.org/service/types/v2.0">&a;</d:node>'
+    token = await cn.token("root", "admin")
+    answer = await _call(cn, "POST", "/cn/v2/node", {"node": bomb}, token)
+    assert (answer.status_code, parse(D1Error, answer.content).name) == (400, "InvalidRequest")
+    answer = await _call(cn, "POST", "/cn/v2/node", {"node": b"x" * (11 << 20)}, token)
+    assert (answer.status_code, parse(D1Error, answer.content).name) == (413, "InsufficientResources")
+
+
+async def test_certificates_are_believed_of_named_proxies_only(tmp_path: Path) -> None:
+    policy = AccessPolicy((AccessRule(("CN=bob,DC=dataone,DC=org",), ("read",)),))
+    shown = {"x-client-subject": "/DC=org/DC=dataone/CN=bob"}
+    for proxies, status in (((), 401), (("10.0.0.0/8",), 401), (("127.0.0.1",), 200)):
+        async with served(tmp_path / str(status) / str(len(proxies)), trusted_proxies=proxies) as cn:
+            await cn.put("p", eml("Secret"), access_policy=policy)
+            async with cn.client(**shown) as client:
+                assert (await client.get("/cn/v2/object/p")).status_code == status
+                assert (await client.post("/api/v1/sources", json={"url": "x"})).status_code == 401
+
+
+async def test_where_reading_needs_a_token_strangers_are_told_so(tmp_path: Path) -> None:
+    async with served(tmp_path, open_read=False) as cn:
+        await cn.put("a", eml("Snow"))
+        async with cn.client() as client:
+            for path in ("object", "object/a", "node", "query/solr/?q=*:*"):
+                answer = await client.get(f"/cn/v2/{path}")
+                assert (answer.status_code, parse(D1Error, answer.content).name) == (401, "NotAuthorized")
+
+
+async def test_solr(cn: Served) -> None:
+    for n in range(3):
+        await cn.put(f"p{n}", eml(f"Glacier {n}"), date_uploaded=1000 * n, rights_holder=f"r{n % 2}")
+    await cn.put("map", resource_map("map", {"p0": ["p1"]}), format_id=ORE)
+    await cn.core.dataone.index.drain()
+    await cn.core.dataone.index.drain()
+    answer = await cn.solr(q="title:glacier", fl="id,dateUploaded", sort="dateUploaded desc", rows=2, start=1)
+    assert answer["response"] == {
+        "numFound": 3,
+        "start": 1,
+        "docs": [
+            {"id": "p1", "dateUploaded": "1970-01-01T00:00:01Z"},
+            {"id": "p0", "dateUploaded": "1970-01-01T00:00:00Z"},
+        ],
+    }
+    answer = await cn.solr(q="*:*", fq="formatType:METADATA", facet="true", **{"facet.field": "rightsHolder"}, rows=0)
+    assert answer["facet_counts"]["facet_fields"] == {"rightsHolder": ["r0", 2, "r1", 1]}
+    assert answer["response"]["docs"] == []
+    for text, found in {
+        "id:p1": ["p1"],
+        "id:*": ["map", "p0", "p1", "p2"],
+        "*:* AND -resourceMap:*": ["map", "p2"],
+        'resourceMap:"map" OR id:p2': ["p0", "p1", "p2"],
+        "+title:glacier -id:p0": ["p1", "p2"],
+        "title:glacier && !id:p0": ["p1", "p2"],
+        "(id:p0 OR id:p1) AND isDocumentedBy:p0": ["p1"],
+        "formatId:*openarchives*": ["map"],
+        "formatId:eml\\:\\/\\/ecoinformatics.org\\/eml\\-2.1.1": ["p0", "p1", "p2"],
+        "beginDate:[* TO NOW] AND endDate:[2003-01-01T00:00:00Z TO *]": ["p0", "p1", "p2"],
+        "title:glaci*^2": ["p0", "p1", "p2"],
+        "northBoundCoord:[68 TO 69]": ["p0", "p1", "p2"],
+    }.items():
+        answer = await cn.solr(q=text, fl="id", rows=100)
+        assert sorted(one["id"] for one in answer["response"]["docs"]) == found, text
+    async with cn.client() as client:
+        xml = (await client.get("/cn/v2/query/solr/", params={"q": "id:p1", "wt": "xml", "facet": "true"})).text
+        assert '<result name="response" numFound="1" start="0">' in xml
+        assert '<arr name="origin"><str>Ada B. Lovelace</str>' in xml
+        assert '<date name="beginDate">1999-01-01T00:00:00Z</date>' in xml
+        assert "readers" not in xml
+        posted = await client.post("/cn/v2/query/solr", data={"q": "id:p2", "fl": "id", "wt": "json"})
+        assert posted.json()["response"]["docs"] == [{"id": "p2"}]
+
+
+async def _call(cn: Served, method: str, path: str, parts: dict[str, str | bytes], token: str) -> httpx.Response:
+    media, body = write_form(parts)
+    async with cn.client(token) as client:
+        return await client.request(method, path, content=body, headers={"content-type": media})
+
+
+async def _approved(cn: Served, node: MemberNode) -> None:
+    await cn.core.dataone.nodes.register(SYSTEM, node.document())
+    await cn.core.dataone.nodes.approve(SYSTEM, NODE)
