@@ -16,7 +16,7 @@ from skep.core import Core
 from skep.doors.http.app import create_app
 from skep.model.caller import SYSTEM, Scope
 from skep.roles.build import open_rooms
-from skep.testing.nats import free_port
+from skep.testing.server import free_port
 
 from .objects import NODE, meta_of
 

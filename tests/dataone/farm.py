@@ -102,7 +102,7 @@ class Farm:
         found = await self.store.listing(None, count=1_000_000)
         return {one.identifier for one in found.object_info}
 
-    async def body(self, pid: str) -> bytes | None:
+    async def content(self, pid: str) -> bytes | None:
         one = await self.store.get(pid)
         if one is None or one.blob is None:
             return None
@@ -131,7 +131,7 @@ class Farm:
                 bool(theirs.archived),
             ):
                 return False
-            if one.kind != "DATA" and await self.body(pid) != node.body(pid):
+            if one.kind != "DATA" and await self.content(pid) != node.body(pid):
                 return False
         return True
 

@@ -21,7 +21,7 @@ async def test_a_node_is_harvested_once_and_then_costs_one_request(farm: Farm, n
     assert await farm.same_as(node)
     one = await farm.store.get("p3")
     assert one is not None and [r.replica_member_node for r in one.meta.replica] == [node.id, CN]
-    assert await farm.body("table") is None, "data is not kept unless it is asked for"
+    assert await farm.content("table") is None, "data is not kept unless it is asked for"
     assert len(await farm.told()) == 31
     before = len(node.requests)
     assert isinstance(await farm.look(held), Same)

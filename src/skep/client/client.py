@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from skep.client.benchmarks import Benchmarks
 from skep.client.credentials import Credentials
+from skep.client.dataone import DataOne
 from skep.client.lists import Lists
 from skep.client.packages import Packages
 from skep.client.results import Results
@@ -63,6 +64,7 @@ class Client:
         self.rules = Rules(self.transport)
         self.benchmarks = Benchmarks(self.transport)
         self.searches = SavedSearches(self.transport)
+        self.dataone = DataOne(self.transport)
         self.spaces = Spaces(self.transport)
         self.contexts = Contexts(self.transport)
         self.tasks = Tasks(self.transport)

@@ -5,16 +5,7 @@ from typing import Literal
 import msgspec
 
 from skep.dataone.types import Checksum, Node, ObjectInfo, SystemMetadata
-
-
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node can bear; kept with it, and obeyed at once when they change."""
-
-    connections: int = 5
-    #: requests per second; 0: as many as there are
-    rate: float = 0.0
-    #: bytes of answers under way
-    bytes: int = 64 << 20
+from skep.model.dataone import Limits
 
 
 class HarvestAsk(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from skep.clock import Clock
-from skep.dataone.asks import Errand, Limits
+from skep.dataone.asks import Errand
 from skep.dataone.forms import write_form
 from skep.dataone.pids import encode
 from skep.dataone.types import Checksum, D1Error, Doc, Node, ObjectList, SystemMetadata
@@ -16,6 +16,7 @@ from skep.dataone.windows import Window
 from skep.dataone.xml import parse, show_time
 from skep.errors import BadInput
 from skep.model.credential import Key
+from skep.model.dataone import Limits
 from skep.sources.git.guard import Guard
 from skep.sources.git.http import Http, NetworkError, Reply
 

@@ -16,7 +16,6 @@ from skep.dataone.asks import (
     Brought,
     Errand,
     Harvest,
-    Limits,
     Listed,
     Objects,
     Queued,
@@ -28,6 +27,7 @@ from skep.dataone.client import NodeClient, Refused
 from skep.dataone.formats import Formats
 from skep.dataone.types import Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.dataone.windows import Window, choose
+from skep.model.dataone import Limits
 from skep.model.ids import new_id
 from skep.model.source import Failure, Held
 from skep.sources.base import Ask

@@ -1,19 +1,18 @@
 """Member Nodes: what they say of themselves, how far each is harvested, and what it can bear."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.dataone.asks import Limits
 from skep.dataone.quartz import cron_of
 from skep.dataone.types import Node, Synchronization
 from skep.engines.db.base import Database, Row, Tx
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.fleet.service import Fleet
 from skep.model.caller import Caller
+from skep.model.dataone import Limits, MemberNode, NodeEdit
 from skep.sources.service import Sources
 
 KIND = "dataone"
@@ -27,29 +26,6 @@ _DUE = (
     "SELECT DISTINCT source FROM offer WHERE state IN ('queued', 'missing') AND due <= :now AND until <= :now "
     "UNION SELECT source FROM member_node JOIN errand ON errand.urn = member_node.urn WHERE done = 0 AND due <= :now"
 )
-
-
-class MemberNode(msgspec.Struct, frozen=True):
-    """A node as an operator sees it."""
-
-    id: str
-    name: str
-    url: str
-    #: of the source; None: it waits for approval
-    source: str | None
-    registered: bool
-    paused: bool
-    limits: Limits
-    #: seconds since 1970, of the newest object that was listed
-    newest: float
-    listed_at: float
-    full_at: float
-    #: seconds that its clock is ahead of ours
-    skew: float
-    #: what is odd about it
-    note: str
-    #: objects by what became of them: held, queued, parked, missing, gone
-    objects: dict[str, int]
 
 
 async def node_of(tx: Tx, source: str) -> Row | None:
@@ -126,16 +102,12 @@ class Nodes:
             await self._set(caller, row["urn"], "dataone.approve", source=added.source.id)
         return await self.show(caller, ref)
 
-    async def set(self, caller: Caller, ref: str, values: Mapping[str, Any]) -> MemberNode:
-        """`paused`, and the limits by name; obeyed at once."""
-        caller.need("admin")
+    async def set(self, caller: Caller, ref: str, edit: NodeEdit) -> MemberNode:
+        """Obeyed at once."""
         row = await self._find(caller, ref)
-        given = {**msgspec.structs.asdict(limits_of(row)), **values}
-        paused = int(bool(given.pop("paused", row["paused"])))
-        try:
-            limits = msgspec.convert(given, Limits)
-        except msgspec.ValidationError as error:
-            raise BadInput(f"limits of a node: {error}", hint="there are connections, rate and bytes") from None
+        given = {name: value for name, value in msgspec.structs.asdict(edit).items() if value is not None}
+        paused = int(given.pop("paused", row["paused"]))
+        limits = msgspec.structs.replace(limits_of(row), **given)
         if limits.connections < 1 or limits.rate < 0 or limits.bytes < 1:
             raise BadInput("limits of a node: at least one connection and one byte, and no negative rate")
         text = msgspec.json.encode(limits).decode()
@@ -263,8 +235,11 @@ def _public(row: Row) -> Node:
 
 def _view(row: Row, objects: dict[str, int]) -> MemberNode:
     node = doc_of(row)
+    cron = cron_of(node.synchronization.schedule) if node.synchronization else None
     return MemberNode(
         *(row["urn"], node.name, node.base_url, row["source"], bool(row["registered"]), bool(row["paused"])),
-        *(limits_of(row), row["newest"] / 1000, row["listed_at"], row["full_at"], row["skew"] / 1000, row["note"]),
+        *(limits_of(row), row["newest"] / 1000, row["listed_at"], row["full_at"], row["skew"] / 1000),
+        note="; ".join(filter(None, (row["note"], cron[1] if cron else ""))),
+        next_at=cron[0].next(row["listed_at"]) if cron else None,
         objects=objects,
     )

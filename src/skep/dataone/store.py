@@ -10,26 +10,17 @@ from skep.dataone.formats import Formats
 from skep.dataone.series import Version, chain, head
 from skep.dataone.settle import Settling
 from skep.dataone.tables import BACKLOG, STEPS, Stored, among, stored
-from skep.dataone.types import Checksum, ObjectInfo, ObjectList, SystemMetadata
+from skep.dataone.types import PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Row, Tx, Value
-from skep.errors import Conflict
+from skep.errors import Conflict, NotFound
+from skep.model.caller import Caller
+from skep.model.dataone import Chapter, Standing, Story
 from skep.topics.service import Topics
 
 _VERSION = "SELECT pid, obsoletes, obsoleted_by, uploaded FROM sysmeta WHERE deleted = 0 AND "
 #: versions of an object that are followed in each direction
 _LONGEST_CHAIN = 1_000
-
-
-class Chapter(msgspec.Struct, frozen=True):
-    """One thing that was decided of an object, how often and when."""
-
-    node: str
-    verdict: str
-    reason: str
-    first_at: float
-    at: float
-    times: int
 
 
 class Store:
@@ -142,6 +133,33 @@ class Store:
         """What was decided of it, newest last."""
         rows = await self._db.read("SELECT * FROM story WHERE pid = :pid ORDER BY at, first_at", pid=pid)
         return [Chapter(*(row[name] for name in Chapter.__struct_fields__)) for row in rows]
+
+    async def explain(self, caller: Caller, pid: str) -> Story:
+        """Everything that was done with it, for whoever may know of it."""
+        caller.need("read")
+        one = (await self.get_many([pid], deleted=True)).get(pid)
+        if not caller.may("private") and (one is None or not one.meta.may("read", frozenset({PUBLIC, caller.subject}))):
+            caller.need("private")
+        rows = await self._db.read(
+            "SELECT urn AS node, state, reason, tries, due FROM offer "
+            "JOIN member_node ON member_node.source = offer.source WHERE pid = :pid ORDER BY urn",
+            pid=pid,
+        )
+        offers = [Standing(*(row[name] for name in Standing.__struct_fields__)) for row in rows]
+        chapters = await self.story(pid)
+        if one is None:
+            if not offers and not chapters:
+                raise NotFound(
+                    f"nobody has offered {pid[:100]!r}", hint="an identifier is written exactly as its node has it"
+                )
+            return Story(pid, "unknown", offers=offers, chapters=chapters)
+        return Story(
+            *(pid, "deleted" if one.deleted else "stored", one.meta.format_id, one.blob is not None),
+            versions=await self.versions(pid),
+            replicas={replica.replica_member_node: replica.replication_status for replica in one.meta.replica},
+            offers=offers,
+            chapters=chapters,
+        )
 
     async def history(self, pid: str) -> list[tuple[float, str, SystemMetadata]]:
         """When, from which node, and what; newest last."""

@@ -46,6 +46,17 @@ class Cron:
             day = day.replace(hour=23, minute=59) - timedelta(days=1)
         return None
 
+    def next(self, after: float) -> float:
+        """The first due minute later than that."""
+        low, span = after, 3_600.0
+        while self.newest(after, low + span) is None:
+            low, span = low + span, span * 2
+        high = low + span
+        while high - low > 60.0:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.newest(after, middle) is not None else (middle, high)
+        return self.newest(after, high) or high
+
     def _on(self, day: datetime) -> bool:
         in_month, in_week = day.day in self._days, day.isoweekday() % 7 in self._weekdays
         fits = in_month or in_week if self._either else in_month and in_week

@@ -69,6 +69,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill=_fill_token)
     commands.add_parser("credential", help="secrets for upstreams and webhooks", fill=_fill_credential)
+    commands.add_parser("dataone", help="harvest DataONE's Member Nodes", fill=_fill_dataone)
     commands.add_parser("topic", help="publish and read messages", fill=_fill_topic)
     commands.add_parser("space", help="put, take and look at tuples", fill=_fill_space)
     commands.add_parser("context", help="submit tasks that belong together", fill=_fill_context)
@@ -170,6 +171,7 @@ def _fill_add(parser: Command) -> None:
     _wait(parser)
     _labels(parser, "give it this label; may be repeated")
     parser.add_argument("--private", action="store_true", help="seen only with the scope 'private'")
+    parser.add_argument("--kind", default="git", help="git, or dataone for the base URL of a Member Node")
     json_option(parser)
 
 
@@ -231,6 +233,12 @@ def _fill_remove(parser: Command) -> None:
 
 def _fill_search(parser: Command) -> None:
     from skep.doors.cli.search_words import fill
+
+    fill(parser)
+
+
+def _fill_dataone(parser: Command) -> None:
+    from skep.doors.cli.dataone_words import fill
 
     fill(parser)
 

@@ -18,6 +18,7 @@ from skep.doors.cli.main import complain
 from skep.doors.cli.terminal import Bar, ago, clean
 from skep.errors import BadInput, SkepError
 from skep.model.answers import Fetching
+from skep.model.caller import Visibility
 from skep.model.source import Source
 
 #: URLs of a file in one request
@@ -34,9 +35,9 @@ def add(args: Namespace) -> int:
     with Client() as client:
         for url in args.url:
             try:
-                answer = client.sources.add(
-                    absolute(url), visibility="private" if args.private else "public", labels=args.label or ()
-                )
+                visibility: Visibility = "private" if args.private else "public"
+                labels = args.label or ()
+                answer = client.sources.add(absolute(url), kind=args.kind, visibility=visibility, labels=labels)
             except SkepError as error:
                 complain(error)
                 code = code or exits.code_of(error)

@@ -20,6 +20,7 @@ from skep.doors.http import (
     benchmarks,
     contexts,
     credentials,
+    dataone_nodes,
     hooks,
     lists,
     log,
@@ -121,6 +122,7 @@ def _api() -> Router:
         rules,
         benchmarks,
         log,
+        dataone_nodes,
         system,
     )
     return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])

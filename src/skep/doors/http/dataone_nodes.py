@@ -1,0 +1,60 @@
+"""Member Nodes for operators, and why an object is or is not there."""
+
+import msgspec
+from litestar import get, patch, post
+from litestar.params import FromPath, JSONBody
+
+from skep.doors.http.given import Asker, TheCore
+from skep.model.dataone import MemberNode, MemberNodes, NodeEdit, Story
+
+_TAGS = ["dataone"]
+
+
+class Again(msgspec.Struct, forbid_unknown_fields=True):
+    #: seconds since 1970: only what is newer; else everything
+    since: float | None = None
+
+
+class Replay(msgspec.Struct, forbid_unknown_fields=True):
+    #: one object whatever its state; else all that are parked
+    pid: str = ""
+
+
+@get("/dataone/nodes", tags=_TAGS, summary="Member Nodes, and how far each is harvested")
+async def list_nodes(core: TheCore, caller: Asker) -> MemberNodes:
+    return MemberNodes(await core.dataone.nodes.list(caller))
+
+
+@get("/dataone/nodes/{id:str}", tags=_TAGS, summary="One Member Node")
+async def show_node(core: TheCore, caller: Asker, id: FromPath[str]) -> MemberNode:
+    return await core.dataone.nodes.show(caller, id)
+
+
+@post("/dataone/nodes/{id:str}/approve", tags=_TAGS, summary="Harvest a node that registered itself", status_code=200)
+async def approve_node(core: TheCore, caller: Asker, id: FromPath[str]) -> MemberNode:
+    return await core.dataone.nodes.approve(caller, id)
+
+
+@patch("/dataone/nodes/{id:str}", tags=_TAGS, summary="Change its limits, pause it or go on; obeyed at once")
+async def set_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[NodeEdit]) -> MemberNode:
+    return await core.dataone.nodes.set(caller, id, data)
+
+
+@post(
+    "/dataone/nodes/{id:str}/reconcile", tags=_TAGS, summary="List it again, which finds what vanished", status_code=200
+)
+async def reconcile_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[Again]) -> MemberNode:
+    return await core.dataone.nodes.reconcile(caller, id, since=data.since)
+
+
+@post("/dataone/nodes/{id:str}/replay", tags=_TAGS, summary="Try again what is parked", status_code=200)
+async def replay_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[Replay]) -> MemberNode:
+    return await core.dataone.nodes.replay(caller, id, data.pid)
+
+
+@get("/dataone/explain", tags=_TAGS, summary="The story of an object")
+async def explain_object(core: TheCore, caller: Asker, pid: str) -> Story:
+    return await core.dataone.store.explain(caller, pid)
+
+
+HANDLERS = [list_nodes, show_node, approve_node, set_node, reconcile_node, replay_node, explain_object]
