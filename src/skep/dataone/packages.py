@@ -10,7 +10,7 @@ from skep.engines.db.base import Database, Tx
 
 STEPS = [
     """
-    CREATE TABLE package (map TEXT PRIMARY KEY, state TEXT NOT NULL);
+    CREATE TABLE resource_map (map TEXT PRIMARY KEY, state TEXT NOT NULL);
     CREATE TABLE relation (
         map TEXT NOT NULL, kind TEXT NOT NULL, one TEXT NOT NULL, other TEXT NOT NULL,
         PRIMARY KEY (map, kind, one, other)
@@ -29,11 +29,11 @@ class Packages:
         self._store = store
 
     async def start(self) -> None:
-        await self._db.migrate("package", STEPS)
+        await self._db.migrate("resource_map", STEPS)
 
     async def states(self, maps: Collection[str]) -> dict[str, str]:
         places, names = among(maps)
-        rows = await self._db.read(f"SELECT map, state FROM package WHERE map IN ({places})", **names)  # noqa: S608
+        rows = await self._db.read(f"SELECT map, state FROM resource_map WHERE map IN ({places})", **names)  # noqa: S608
         return {row["map"]: row["state"] for row in rows}
 
     async def put(self, map: str, state: str, package: Package | None) -> set[str]:
@@ -43,9 +43,9 @@ class Packages:
 
         async def work(tx: Tx) -> set[str]:
             old = await tx.rows("DELETE FROM relation WHERE map = :map RETURNING one, other", map=map)
-            await tx.rows("DELETE FROM package WHERE map = :map", map=map)
+            await tx.rows("DELETE FROM resource_map WHERE map = :map", map=map)
             if package is not None:
-                await tx.rows("INSERT INTO package (map, state) VALUES (:map, :state)", map=map, state=state)
+                await tx.rows("INSERT INTO resource_map (map, state) VALUES (:map, :state)", map=map, state=state)
                 await tx.many(
                     "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)"
                     " ON CONFLICT (map, kind, one, other) DO NOTHING",

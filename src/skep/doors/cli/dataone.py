@@ -8,7 +8,7 @@ from datetime import datetime
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.admin import print_json
+from skep.doors.cli.listing import print_json
 from skep.doors.cli.terminal import ago, clean, table, width
 from skep.errors import BadInput
 from skep.model.dataone import MemberNode, NodeEdit, Story
