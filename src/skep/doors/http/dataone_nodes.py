@@ -1,13 +1,16 @@
 """Member Nodes for operators, and why an object is or is not there."""
 
+from typing import Annotated
+
 import msgspec
 from litestar import get, patch, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.given import Asker, TheCore
 from skep.model.dataone import MemberNode, MemberNodes, NodeEdit, Story
 
 _TAGS = ["dataone"]
+Pid = Annotated[str, QueryParameter(min_length=1, max_length=800, description="an identifier or a series")]
 
 
 class Again(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +56,7 @@ async def replay_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSO
 
 
 @get("/dataone/explain", tags=_TAGS, summary="The story of an object")
-async def explain_object(core: TheCore, caller: Asker, pid: str) -> Story:
+async def explain_object(core: TheCore, caller: Asker, pid: Pid) -> Story:
     return await core.dataone.store.explain(caller, pid)
 
 

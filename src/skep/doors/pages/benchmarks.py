@@ -22,6 +22,7 @@ _PER_PAGE, _PICTURES = 50, 20
 #: points of one picture
 _MOST_POINTS = 500
 Text = Annotated[str, QueryParameter(max_length=1000)]
+Group = Annotated[str | None, QueryParameter(max_length=1000)]
 #: a picture can neither run a program nor load anything, and other sites may show it
 _PICTURE = {
     "content-security-policy": "default-src 'none'; sandbox",
@@ -93,7 +94,7 @@ async def benchmark_picture(
     name: FromPath[str],
     file: FromPath[str],
     metric: Text = "",
-    group: Text | None = None,
+    group: Group = None,
     ref: Text = "",
     machine: Text = "",
     commit: Text = "",
