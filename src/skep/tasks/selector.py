@@ -19,6 +19,7 @@ FACTS: dict[str, str] = {
     "os": "text",
     "arch": "text",
     "kernel": "text",
+    "machine": "text",
     "python": "text",
     "cpu": "number",
     "memory": "number",
