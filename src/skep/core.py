@@ -3,6 +3,8 @@
 import msgspec
 
 from skep.access.service import Access
+from skep.benchmarks.curves import Curves
+from skep.benchmarks.evaluations import Evaluations
 from skep.benchmarks.service import Benchmarks
 from skep.dataone.service import DataOne
 from skep.fleet.service import Fleet
@@ -52,6 +54,8 @@ class Core(msgspec.Struct, frozen=True):
     fleet: Fleet
     rules: Rules
     benchmarks: Benchmarks
+    curves: Curves
+    evaluations: Evaluations
     log: Journal
     status: StatusView
     dataone: DataOne

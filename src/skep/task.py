@@ -10,6 +10,7 @@
 Only the standard library, and quick to import. Other languages use the HTTP API below it: docs/tasks.md.
 """
 
+import base64
 import json
 import os
 import time
@@ -115,6 +116,11 @@ def record(
     """A measurement; of several `values` the median is its value. It is kept when this returns."""
     body = {"metric": metric, "unit": unit, "values": list(values), "group": group, "kind": kind, "tags": tags or {}}
     _ask("POST", "/results", body | ({} if value is None else {"value": value}))
+
+
+def evaluation(name: str, body: bytes, mime: str) -> None:
+    """A file that was made of results, to be looked at: a picture, a page, a table. A repeat takes its place."""
+    _ask("PUT", f"/evaluations/{_quoted(name)}", {"mime": mime, "body": base64.b64encode(body).decode()})
 
 
 def log(text: str, level: str = "info") -> None:

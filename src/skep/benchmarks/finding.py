@@ -143,9 +143,9 @@ class Finding:
             found.append((series, [point for point in points if point.kind == "measure" and point.value > 0]))
         return found
 
-    async def results(self, benchmark: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    async def results(self, row: Row, asked: dict[str, Any]) -> list[dict[str, Any]]:
         """For a generator, of its own benchmark only."""
-        where = (*map(str, asked.get("where", ())), f"benchmark={benchmark}")
+        where = (*map(str, asked.get("where", ())), f"benchmark={row['name']}", f"source={row['source']}")
         query = ResultQuery(where, limit=min(_MOST_RESULTS, int(asked.get("limit", _MOST_RESULTS))))
         return (await self._results.select(SYSTEM, query)).items
 

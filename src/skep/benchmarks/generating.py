@@ -84,7 +84,7 @@ class Generating:
             case "submit":
                 return {"context": await self._db.write(lambda tx: self._submit(tx, own, _generated(body)))}
             case "results":
-                return {"results": await self._finding.results(rows[0]["name"], body)}
+                return {"results": await self._finding.results(rows[0], body)}
             case "history":
                 old, _, new = str(body.get("revs", "")).rpartition("..")
                 return {"commits": msgspec.to_builtins(await self._history(SYSTEM, rows[0]["source"], new, old))}
@@ -219,7 +219,7 @@ class Generating:
         )
         if known:
             return str(known[0]["context"])
-        given = {"skep.benchmark": row["name"], **asked.spec.properties}
+        given = {**asked.spec.properties, "skep.benchmark": row["name"], "skep.source": row["source"]}
         spec = msgspec.structs.replace(asked.spec, properties=given)
         tasks, once = compose(spec), f"benchmark:{row['id']}:{asked.key}"
         id = await create(tx, new_id("ctx", now), spec, tasks, f"benchmark:{row['name']}", once, now)

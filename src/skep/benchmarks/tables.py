@@ -29,7 +29,11 @@ STEPS = [
         next_try DOUBLE PRECISION NOT NULL
     );
     CREATE INDEX step_benchmark ON step (benchmark, series, made_at);
-    CREATE INDEX step_owed ON step (next_try) WHERE webhook <> '' AND state = 'told'
+    CREATE INDEX step_owed ON step (next_try) WHERE webhook <> '' AND state = 'told';
+    CREATE TABLE evaluation (
+        id TEXT PRIMARY KEY, task TEXT NOT NULL, benchmark TEXT NOT NULL, source TEXT NOT NULL, name TEXT NOT NULL,
+        mime TEXT NOT NULL, size BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL, UNIQUE (task, name)
+    )
     """
 ]
 

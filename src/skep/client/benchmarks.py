@@ -7,7 +7,7 @@ import msgspec
 
 from skep.client.transport import API, Transport, pages
 from skep.model.answers import Page
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Want
+from skep.model.benchmark import Benchmark, BenchmarkSpec, Evaluation, Step, Want
 from skep.model.result import Series
 
 
@@ -17,6 +17,10 @@ class _Steps(msgspec.Struct):
 
 class _Curves(msgspec.Struct):
     items: list[Series]
+
+
+class _Evaluations(msgspec.Struct):
+    items: list[Evaluation]
 
 
 class Benchmarks:
@@ -47,6 +51,10 @@ class Benchmarks:
 
     def series(self, name: str) -> list[Series]:
         return self._transport.call("GET", f"{_path(name)}/series", _Curves).items
+
+    def evaluations(self, name: str = "") -> list[Evaluation]:
+        """Files that tasks made of its results; their bytes are at /evaluations/ID."""
+        return self._transport.call("GET", f"{API}/evaluations", _Evaluations, query={"benchmark": name}).items
 
     def list(self, *, limit: int = 100) -> Iterator[Benchmark]:
         """All of them; `limit` is the size of the pages they come in."""

@@ -132,6 +132,19 @@ class Step(msgspec.Struct, frozen=True):
     asked: bool = False
 
 
+class Evaluation(msgspec.Struct, frozen=True):
+    """A file that a task made of results."""
+
+    id: str
+    task: str
+    benchmark: str
+    source: str
+    name: str
+    mime: str
+    size: int
+    at: float
+
+
 class Span(msgspec.Struct, frozen=True):
     """Where an open step may be: after `previous`, up to `commit`."""
 

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from skep.access.service import Access
+from skep.benchmarks.curves import Curves
+from skep.benchmarks.evaluations import Evaluations
 from skep.benchmarks.finding import Finding
 from skep.benchmarks.generating import Generating
 from skep.benchmarks.notices import Notices
@@ -176,6 +178,8 @@ async def open_rooms(
         await rules.start(file_rules)
         benchmarks, finding = Benchmarks(db, clock, sources), Finding(db, clock, topics, results)
         await benchmarks.start(file_benchmarks)
+        curves = Curves(results, benchmarks)
+        evaluations = Evaluations(db, clock, curves)
         generating = Generating(db, clock, topics, sources, owners, finding, gather.history)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
@@ -204,6 +208,8 @@ async def open_rooms(
             fleet,
             rules,
             benchmarks,
+            curves,
+            evaluations,
             journal,
             StatusView(db, clock, fleet, searcher, statuses, gathering.servers),
             dataone,
@@ -261,6 +267,7 @@ async def open_rooms(
             about,
             dataone.harvests,
             generating,
+            evaluations,
             lease,
         )
         desk = Desk(

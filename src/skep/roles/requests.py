@@ -3,6 +3,7 @@
 from contextlib import suppress
 from functools import partial
 
+from skep.benchmarks.evaluations import Evaluations
 from skep.benchmarks.generating import Generating
 from skep.clock import Clock
 from skep.dataone.asks import Bring, HarvestAsk, HarvestRequest
@@ -60,6 +61,7 @@ class Requests:
         source_reports: SourceReports,
         harvests: Harvests,
         generating: Generating,
+        evaluations: Evaluations,
         lease: float,
     ) -> None:
         self._clock = clock
@@ -80,6 +82,7 @@ class Requests:
         self._source_reports = source_reports
         self._harvests = harvests
         self._generating = generating
+        self._evaluations = evaluations
         self._lease = lease
 
     async def answer(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
@@ -182,6 +185,8 @@ class Requests:
             case Written(chunks):
                 await self._tasks.write(chunks)
                 return Reply()
+            case Call(verb="evaluation.set" | "evaluation.curve"):
+                return Reply(await self._evaluations.answer(member, body))
             case Call(verb="benchmark.call"):
                 return Reply(await self._generating.answer(member, body))
             case Call():

@@ -33,6 +33,7 @@ _VERBS = {
     ("GET", "state"): "state.get",
     ("PUT", "state"): "state.set",
     ("POST", "benchmark"): "benchmark.call",
+    ("PUT", "evaluations"): "evaluation.set",
 }
 _NAMELESS = {
     ("POST", "tasks"): "task.add",

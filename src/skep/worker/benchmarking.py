@@ -1,5 +1,7 @@
 """The kind `benchmark`: generates contexts as long as its benchmark lives. All it knows, the coordinator told it."""
 
+import asyncio
+import base64
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -9,7 +11,9 @@ import msgspec
 
 from skep.benchmarks.checking import ends
 from skep.benchmarks.choosing import Wanted, choose, key_of
+from skep.benchmarks.curves import Curve
 from skep.benchmarks.declared import generated
+from skep.benchmarks.evaluations import MIMES, evaluate
 from skep.errors import NotFound
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.benchmark import Commit, Turn, Want
@@ -28,6 +32,8 @@ class Benchmarking:
         self._mirror = mirror
         #: runs a benchmark's own code
         self._child = child
+        #: how many of these run; they mostly wait, and take no place of a command
+        self.children = 0
 
     async def generate(self, run: Run) -> Any:
         """The kind of task. It ends when there is nothing more to measure, ever."""
@@ -36,7 +42,11 @@ class Benchmarking:
         while True:
             turn = msgspec.convert(await self._call(run, "next", told), Turn)
             if turn.spec.code:
-                return await self._child(run, turn.spec.code)
+                self.children += 1
+                try:
+                    return await self._child(run, turn.spec.code)
+                finally:
+                    self.children -= 1
             told = {"stamp": turn.stamp}
             histories = await known.of(turn)
             if not turn.free or not any(histories.values()):
@@ -56,6 +66,20 @@ class Benchmarking:
         reply = await self._ask(Call(run.task, run.attempt, "benchmark.call", name, body, _WAIT))
         assert isinstance(reply, Reply)
         return reply.value
+
+
+async def evaluated(run: Run, ask: Ask) -> Any:
+    """The kind `evaluate`: a built-in evaluator draws a series of a benchmark."""
+    given = run.spec.arguments
+    name, plot = str(given.get("benchmark", "")), str(given.get("plot", "series"))
+    found = await ask(Call(run.task, run.attempt, "evaluation.curve", name, given))
+    curves = msgspec.convert(found.value if isinstance(found, Reply) else [], list[Curve])
+    if not curves:
+        raise NotFound(f"benchmark {name!r} has measured nothing yet")
+    mime, body = await asyncio.to_thread(evaluate, plot, curves[0], commit=str(given.get("commit", "")))
+    file = {"mime": mime, "body": base64.b64encode(body).decode()}
+    made = await ask(Call(run.task, run.attempt, "evaluation.set", f"{plot}.{MIMES[mime]}", file))
+    return made.value if isinstance(made, Reply) else None
 
 
 class _Histories:

@@ -23,7 +23,7 @@ from skep.runtime.facts import machine_class
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
 from skep.sources.git.mirror import folder_of
-from skep.worker.benchmarking import Benchmarking
+from skep.worker.benchmarking import Benchmarking, evaluated
 from skep.worker.checking import Checking
 from skep.worker.commanding import Commanding
 from skep.worker.doer import Doer, Doing
@@ -93,8 +93,9 @@ class Worker:
         await commanding.runtime.start()
         await indexing.start()
         own: dict[str, Doing] = {"noop": _noop}
+        post.benchmarking = Benchmarking(link.ask, mirror, commanding.do)
         if self._settings.run_tasks:
-            own["benchmark"] = Benchmarking(link.ask, mirror, commanding.do).generate
+            own |= {"benchmark": post.benchmarking.generate, "evaluate": partial(evaluated, ask=link.ask)}
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
             replicating = Replicating(
@@ -137,6 +138,7 @@ class _Post:
     doer: Doer
     offering: Offering
     commands: Runtime
+    benchmarking: Benchmarking
     giving: Giving
 
     def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
@@ -157,7 +159,7 @@ class _Post:
         )
 
     def refusal(self, run: Run) -> str:
-        return self.offering.refusal(run, len(self.commands.running))
+        return self.offering.refusal(run, len(self.commands.running) - self.benchmarking.children)
 
     def begin(self, runs: Sequence[Run]) -> None:
         self.doer.begin(runs)

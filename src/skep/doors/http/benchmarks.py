@@ -4,11 +4,9 @@ import msgspec
 from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 
-from skep.core import Core
 from skep.doors.http.given import Asker, Limit, PageToken, TheCore
 from skep.model.answers import Page
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Want
-from skep.model.caller import Caller
+from skep.model.benchmark import Benchmark, BenchmarkSpec, Evaluation, Step, Want
 from skep.model.result import Series
 
 _TAGS = ["benchmarks"]
@@ -16,6 +14,10 @@ _TAGS = ["benchmarks"]
 
 class Steps(msgspec.Struct, frozen=True):
     items: list[Step]
+
+
+class Evaluations(msgspec.Struct, frozen=True):
+    items: list[Evaluation]
 
 
 class Curves(msgspec.Struct, frozen=True):
@@ -64,13 +66,17 @@ async def list_steps(core: TheCore, caller: Asker, name: FromPath[str], limit: L
 
 @get("/benchmarks/{name:str}/series", tags=_TAGS, summary="Its series")
 async def list_curves(core: TheCore, caller: Asker, name: FromPath[str]) -> Curves:
-    return Curves([one for one in await curves(core, caller, name) if one.metric])
+    return Curves(await core.curves.series(caller, name))
 
 
-async def curves(core: Core, caller: Caller, name: str) -> list[Series]:
-    """With those of failures, which have no metric."""
-    benchmark = await core.benchmarks.show(caller, name)
-    return await core.results.series(caller, (f"benchmark={name}", f"source={benchmark.source}"))
+@get("/evaluations", tags=_TAGS, summary="Files that tasks made of results, the newest first")
+async def list_evaluations(core: TheCore, caller: Asker, benchmark: str = "", limit: Limit = 100) -> Evaluations:
+    return Evaluations(await core.evaluations.list(caller, benchmark, limit))
+
+
+@delete("/evaluations/{id:str}", tags=_TAGS, summary="Remove an evaluation")
+async def remove_evaluation(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
+    await core.evaluations.remove(caller, id)
 
 
 HANDLERS = [
@@ -83,4 +89,6 @@ HANDLERS = [
     want_of_benchmark,
     list_steps,
     list_curves,
+    list_evaluations,
+    remove_evaluation,
 ]

@@ -31,6 +31,7 @@ _OPEN = ("/healthz", "/readyz", "/static/")
 _NOBODY = Caller("nobody", frozenset(), known=False)
 #: who uses the topic queue without a token, where the settings allow it
 _OLD_SCRIPT = Caller("anonymous", frozenset({"read", "write"}), known=False)
+#: of every answer that does not say otherwise
 _HEADERS: list[tuple[bytes, bytes]] = [
     (
         b"content-security-policy",
@@ -42,8 +43,8 @@ _HEADERS: list[tuple[bytes, bytes]] = [
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"private, no-cache"),
 ]
-_HEADERS_FRESH = [*_HEADERS, (b"cache-control", b"private, no-cache")]
 #: what the guard looks at
 _FIELDS = {b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie"}
 
@@ -189,8 +190,8 @@ class _Sending:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = list(message["headers"])
-            told = any(name.lower() == b"cache-control" for name, _ in headers)
-            message["headers"] = headers + (_HEADERS if told else _HEADERS_FRESH)
+            told = {name.lower() for name, _ in headers}
+            message["headers"] = headers + [one for one in _HEADERS if one[0] not in told]
         elif self._bare and message["type"] == "http.response.body":
             message["body"] = b""
         await self._send(message)
