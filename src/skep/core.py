@@ -3,7 +3,6 @@
 import msgspec
 
 from skep.access.service import Access
-from skep.benchmarks.curves import Curves
 from skep.benchmarks.evaluations import Evaluations
 from skep.benchmarks.service import Benchmarks
 from skep.dataone.service import DataOne
@@ -54,7 +53,6 @@ class Core(msgspec.Struct, frozen=True):
     fleet: Fleet
     rules: Rules
     benchmarks: Benchmarks
-    curves: Curves
     evaluations: Evaluations
     log: Journal
     status: StatusView

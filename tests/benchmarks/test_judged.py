@@ -75,9 +75,13 @@ def test_a_slow_commit_among_a_hundred_is_found_named_bisected_and_plotted(skep:
     assert status == 200
     assert commits[63][:12] in picture
     assert "change number 63" in picture
+    status, change = _get(skep, f"/sources/{step.source}/commit/{commits[63]}")
+    assert status == 200
+    assert "+0.275" in change
     status, page = _get(skep, "/benchmarks/speed")
     assert status == 200
     assert f'data-step="{commits[63]}"' in page
+    assert f"/sources/{step.source}/commit/{commits[63]}" in page
 
 
 def _get(skep: RunningSkep, path: str) -> tuple[int, str]:

@@ -117,10 +117,17 @@ def test_a_push_is_measured_and_a_bisect_tells_a_webhook_once(
     skep.cli("source", "add", str(repo.folder))
     with Client(skep.url, skep.token) as client:
         client.sources.wait(str(repo.folder), timeout=60)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "run.sh").write_text('exec python3 "$@"\n')
+    (package / "skep-package.toml").write_text(
+        'group = "org.example"\nname = "runner"\nversion = "1"\n[commands]\nrun = ["sh", "run.sh"]\n'
+    )
+    skep.cli("package", "push", str(package))
     file = tmp_path / "speed.toml"
     file.write_text(
-        f'[[benchmark]]\nname = "speed"\nsource = "{repo.folder}"\ncommand = ["python3", "bench.py"]\n'
-        f'read = "out.jsonl"\nrepetitions = 3\nwarmup = 0\nwebhook = "{url}"\n'
+        f'[[benchmark]]\nname = "speed"\nsource = "{repo.folder}"\ncommand = ["bench.py"]\n'
+        f'package = "org.example/runner/1"\nread = "out.jsonl"\nrepetitions = 3\nwarmup = 0\nwebhook = "{url}"\n'
     )
     skep.cli("benchmark", "add", str(file))
     wait(skep, lambda client: client.benchmarks.show("speed").contexts == 1)

@@ -33,8 +33,8 @@ def check(spec: BenchmarkSpec) -> None:
         raise BadInput(f"{spec.name[:80]!r} is no name for a benchmark", hint="small letters, digits, and . _ - inside")
     if len(msgspec.json.encode(spec)) > _LARGEST:
         raise TooLarge(f"benchmark {spec.name!r} has more than {_LARGEST:,} bytes")
-    if bool(spec.command) == bool(spec.code):
-        raise BadInput(f"benchmark {spec.name!r} needs either a command or code", hint="docs/benchmarks.md shows both")
+    if bool(spec.command or spec.package) == bool(spec.code):
+        raise BadInput(f"benchmark {spec.name!r} needs a command, a package or code", hint="see docs/benchmarks.md")
     if any("\0" in word or not word for word in (*spec.command, *spec.build)):
         raise BadInput(f"benchmark {spec.name!r}: a word of its commands is empty or has a zero byte")
     if (spec.mode == "range") != bool(spec.range) or (spec.range and not all(ends(spec.range))):

@@ -13,6 +13,8 @@ def generated(spec: BenchmarkSpec, source: str, choice: Choice) -> Generated:
         TaskSpec(
             f"measure-{n}",
             argv=spec.command,
+            package=spec.package,
+            command=spec.program,
             arguments={"measure": _measure(spec, choice, variant)},
             environment={**spec.environment, **variant},
             selector=spec.selector,

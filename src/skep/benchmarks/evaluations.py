@@ -46,13 +46,13 @@ class Evaluations:
     def __init__(self, db: Database, clock: Clock, curves: Curves) -> None:
         self._db = db
         self._clock = clock
-        self._curves = curves
+        self.curves = curves
 
     async def answer(self, member: str, call: Call) -> Any:
         """What a running task asks."""
         if call.verb == "evaluation.curve":
             wanted = {name: call.value.get(name) for name in ("metric", "group", "ref", "machine")}
-            return msgspec.to_builtins((await self._curves.find(SYSTEM, call.name, wanted))[:1])
+            return msgspec.to_builtins((await self.curves.find(SYSTEM, call.name, wanted))[:1])
         return {"id": await self._put(member, call)}
 
     async def _put(self, member: str, call: Call) -> str:

@@ -124,6 +124,9 @@ def _printable(tags: dict[str, str]) -> dict[str, str]:
 
 def main() -> int:
     job = msgspec.json.decode(os.environ["SKEP_MEASURE"], type=Measure)
+    # files of a package lie here, beside the checkouts
+    command = tuple(str(Path(word).absolute()) if Path(word).is_file() else word for word in job.command)
+    job = msgspec.structs.replace(job, command=command)
     if job.pin:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     try:

@@ -9,12 +9,12 @@ import msgspec
 from skep.errors import BadInput, NotFound
 from skep.fleet.interest import Interest
 from skep.gather.manifest import Manifests
-from skep.model.answers import FileView, Tree, TreeItem, Waited
+from skep.model.answers import CommitView, FileView, Tree, TreeItem, Waited
 from skep.model.benchmark import Commit
 from skep.model.caller import Caller
 from skep.model.source import Source
 from skep.sources.git import browse
-from skep.sources.git.history import history
+from skep.sources.git.history import history, patch
 from skep.sources.git.pktline import to_bytes
 from skep.sources.git.read import Entry
 from skep.sources.service import Sources
@@ -76,6 +76,11 @@ class Gather:
     async def history(self, caller: Caller, ref: str, new: str, old: str = "") -> list[Commit]:
         """First-parent commits, oldest first."""
         return await history(self._mirror(await self._sources.show(caller, ref)), new, old)
+
+    async def commit(self, caller: Caller, ref: str, rev: str) -> CommitView:
+        source, folder, commit = await self._at(caller, ref, rev)
+        (one,) = await history(folder, commit, most=1)
+        return CommitView(source, one, await patch(folder, one, SHOWN_LIMIT))
 
     async def wait(
         self, caller: Caller, ref: str, *, commit: str = "", looked_after: float = 0.0, timeout: float = 30.0

@@ -5,6 +5,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from skep.model.benchmark import Commit
 from skep.model.caller import Scope
 from skep.model.log import LogLine
 from skep.model.member import Offer
@@ -219,6 +220,13 @@ class ReportAnswer(msgspec.Struct, frozen=True):
     report: Report
     #: of earlier commits and this one, the oldest first
     history: list[ReportPoint]
+
+
+class CommitView(msgspec.Struct, frozen=True):
+    source: Source
+    commit: Commit
+    #: what it changed; None when that is too much to show
+    patch: str | None
 
 
 class TreeItem(msgspec.Struct, frozen=True):

@@ -22,6 +22,9 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     source: str
     #: what is measured: a program and its arguments, run in a checkout of each commit
     command: tuple[str, ...] = ()
+    #: GROUP/NAME/VERSION of a package that has the command, which of its commands, `command` being more arguments then
+    package: str = ""
+    program: str = ""
     #: run once in each checkout before
     build: tuple[str, ...] = ()
     #: branches; empty: the default branch

@@ -178,8 +178,7 @@ async def open_rooms(
         await rules.start(file_rules)
         benchmarks, finding = Benchmarks(db, clock, sources), Finding(db, clock, topics, results)
         await benchmarks.start(file_benchmarks)
-        curves = Curves(results, benchmarks)
-        evaluations = Evaluations(db, clock, curves)
+        evaluations = Evaluations(db, clock, Curves(results, benchmarks))
         generating = Generating(db, clock, topics, sources, owners, finding, gather.history)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
@@ -208,7 +207,6 @@ async def open_rooms(
             fleet,
             rules,
             benchmarks,
-            curves,
             evaluations,
             journal,
             StatusView(db, clock, fleet, searcher, statuses, gathering.servers),

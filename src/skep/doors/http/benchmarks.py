@@ -66,7 +66,7 @@ async def list_steps(core: TheCore, caller: Asker, name: FromPath[str], limit: L
 
 @get("/benchmarks/{name:str}/series", tags=_TAGS, summary="Its series")
 async def list_curves(core: TheCore, caller: Asker, name: FromPath[str]) -> Curves:
-    return Curves(await core.curves.series(caller, name))
+    return Curves(await core.evaluations.curves.series(caller, name))
 
 
 @get("/evaluations", tags=_TAGS, summary="Files that tasks made of results, the newest first")

@@ -38,7 +38,7 @@ async def benchmark_page(request: Asked, core: TheCore, caller: Asker, name: Fro
     link = f"/sources/{benchmark.source}/commit/"
     pictures = [
         (one, Markup(evaluate("series", one, link=link)[1].decode()), noise([point.value for point in one.points]))  # noqa: S704  # our own, escaped
-        for one in await core.curves.find(caller, name, {}, _PICTURES)
+        for one in await core.evaluations.curves.find(caller, name, {}, _PICTURES)
     ]
     files = await core.evaluations.list(caller, name)
     return render(request, "benchmark.html", one=benchmark, steps=steps, pictures=pictures, files=files)
@@ -59,7 +59,7 @@ async def benchmark_picture(
     """The first series that fits what is asked for."""
     wanted = {"metric": metric, "group": group, "ref": ref, "machine": machine}
     plot, _, suffix = file.rpartition(".")
-    curves = await core.curves.find(caller, name, wanted)
+    curves = await core.evaluations.curves.find(caller, name, wanted)
     if not curves:
         raise NotFound("nothing was measured yet")
     mime, body = evaluate(plot, curves[0], commit=commit or "")

@@ -24,6 +24,13 @@ async def tree_page(request: Asked, core: TheCore, caller: Asker, id: FromPath[s
     return page(request, "tree.html", source=tree.source, tree=tree, rev=rev)
 
 
+@get("/sources/{id:str}/commit/{commit:str}", include_in_schema=False)
+async def commit_page(
+    request: Asked, core: TheCore, caller: Asker, id: FromPath[str], commit: FromPath[str]
+) -> Response[bytes]:
+    return page(request, "commit.html", found=await core.gather.commit(caller, id, commit))
+
+
 @get("/sources/{id:str}/file/{path:path}", include_in_schema=False)
 async def file_page(
     *,
@@ -70,4 +77,4 @@ async def close(app: Litestar) -> None:
         await app.state["painter"].close()
 
 
-HANDLERS = [tree_page, file_page]
+HANDLERS = [tree_page, commit_page, file_page]
