@@ -37,16 +37,13 @@ class Standings:
         rows = await self._db.read(f"SELECT source FROM {self._lost} ORDER BY source")  # noqa: S608
         return [row["source"] for row in rows]
 
-    async def is_repeat(self, delta: Delta) -> bool:
-        """It was adopted already, and nothing since."""
-        rows = await self._rows(delta.source)
-        return any(row["batch"] == _batch(delta) and _tips(row) == delta.tips for row in rows)
-
-    async def is_stale(self, delta: Delta, fence: Fence) -> bool:
-        return _is_stale(await self._rows(delta.source), delta, fence)
-
-    async def _rows(self, source: str) -> list[Row]:
-        return await self._db.read(f"SELECT * FROM {self._indexed} WHERE source = :source", source=source)  # noqa: S608
+    async def was_adopted(self, delta: Delta, fence: Fence) -> bool | None:
+        """True: already, and nothing since; False: it is stale; None: it may be adopted."""
+        found = f"SELECT * FROM {self._indexed} WHERE source = :source"  # noqa: S608
+        rows = await self._db.read(found, source=delta.source)
+        if any(row["batch"] == _batch(delta) and _tips(row) == delta.tips for row in rows):
+            return True
+        return False if _is_stale(rows, delta, fence) else None
 
     async def adopt(self, delta: Delta, fence: Fence, change: Also, also: Also | None = None) -> bool:
         """False, and nothing changed, when another adoption came first."""

@@ -97,11 +97,11 @@ class OpenSearchSearcher:
 
     async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._change():
-            if await self._tables.is_repeat(delta):
+            done = await self._tables.was_adopted(delta, fence)
+            if done:
                 await asyncio.to_thread(_remove, delta.shards)
-                return True
-            if await self._tables.is_stale(delta, fence):
-                return False
+            if done is not None:
+                return done
             try:
                 shards = await asyncio.to_thread(_open, delta)
             except Damaged as error:

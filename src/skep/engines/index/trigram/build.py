@@ -28,6 +28,8 @@ from skep.model.search import Document, ShardInfo
 
 #: (key, document) pairs of one shard: what bounds the memory of a build
 _MOST_PAIRS = 32_000_000
+#: bytes of the flags that bitmaps are made of at a time
+_FLAGS = 1 << 22
 _DOCUMENT_BITS = np.uint32(14)
 Array = NDArray[Any]
 
@@ -179,9 +181,8 @@ def _path_pairs(paths: list[bytes]) -> Array:
 def _postings(of: str, pairs: Array, size: int) -> dict[str, Array]:
     documents = (pairs & np.uint32(MOST_DOCUMENTS - 1)).astype(np.uint16)
     pairs >>= _DOCUMENT_BITS
-    every = np.bincount(pairs, minlength=KEYS)
-    keys = np.flatnonzero(every)
-    counts = every[keys]
+    firsts = np.concatenate([[0], np.flatnonzero(pairs[1:] != pairs[:-1]) + 1])[: len(pairs)]
+    keys, counts = pairs[firsts], np.diff(firsts, append=len(pairs))
     units = bitmap_size(size) // 2
     sizes = np.minimum(counts, units)
     starts = np.cumsum(sizes) - sizes
@@ -195,17 +196,25 @@ def _postings(of: str, pairs: Array, size: int) -> dict[str, Array]:
 
 def _lists_and_bitmaps(documents: Array, counts: Array, units: int) -> Array:
     """The postings of all keys: as they are where a list is no longer than a bitmap, else as a bitmap."""
-    dense = np.flatnonzero(counts > units)
-    ends = np.cumsum(counts)
-    pieces: list[Array] = []
-    at = 0
-    for key in dense.tolist():
-        start, end = int(ends[key] - counts[key]), int(ends[key])
-        flags = np.zeros(units * 16, bool)
-        flags[documents[start:end]] = True
-        pieces += [documents[at:start], np.packbits(flags, bitorder="little").view(np.uint16)]
-        at = end
-    return np.concatenate([*pieces, documents[at:]])
+    dense = counts > units
+    in_bits, as_bits = np.repeat(dense, counts), np.repeat(dense, np.minimum(counts, units))
+    made = np.empty(len(as_bits), np.uint16)
+    made[~as_bits] = documents[~in_bits]
+    made[as_bits] = _bitmaps(documents[in_bits], counts[dense], units)
+    return made
+
+
+def _bitmaps(documents: Array, counts: Array, units: int) -> Array:
+    """One after the other; so many at a time that their flags take a few megabytes."""
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    step = max(1, _FLAGS // (16 * units))
+    made: list[Array] = [np.empty(0, np.uint16)]
+    for at in range(0, len(counts), step):
+        some = counts[at : at + step]
+        flags = np.zeros((len(some), 16 * units), bool)
+        flags[np.repeat(np.arange(len(some)), some), documents[ends[at] : ends[at + len(some)]]] = True
+        made.append(np.packbits(flags, axis=1, bitorder="little").view(np.uint16).ravel())
+    return np.concatenate(made)
 
 
 def _write_arrays(file: BinaryIO, arrays: dict[str, Array]) -> tuple[dict[str, Section], int, int]:

@@ -67,10 +67,11 @@ class TrigramSearcher:
 
     async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._changing:
-            if await self._tables.is_repeat(delta):
-                return True
+            done = await self._tables.was_adopted(delta, fence)
+            if done is not None:
+                return done
             live = {part.shard.id for part in self._snapshot.parts}
-            if await self._tables.is_stale(delta, fence) or any(info.id in live for info in delta.shards):
+            if any(info.id in live for info in delta.shards):  # long ago
                 return False
             try:
                 shards = await asyncio.to_thread(folders.move_in, delta.shards, self._folder, delta.number)
@@ -105,7 +106,8 @@ class TrigramSearcher:
         kept = [changed.get(part.shard.id, part) for part in self._snapshot.parts if part.shard.id not in swap.removed]
         parts = sorted([*kept, *swap.added], key=lambda part: part.shard.id)
         self._snapshot = replace(self._snapshot, parts=tuple(parts), standings=standings)
-        await asyncio.to_thread(folders.remove, self._folder, swap.removed)
+        if swap.removed:
+            await asyncio.to_thread(folders.remove, self._folder, swap.removed)
 
     async def drop(self, source: str, number: int) -> None:
         async with self._changing:
