@@ -1,12 +1,14 @@
 """What a query means, what is shown of a line, and where a search ends."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
 
 from skep.engines.index.trigram import TrigramSearcher
 from skep.engines.index.trigram.excerpt import excerpt
+from skep.engines.index.trigram.shard import Shard
 from skep.errors import BadQuery
 from skep.model.search import And, Limits, Line, Not, Or, Term, Within
 from skep.search.query import parse
@@ -96,6 +98,25 @@ async def test_a_consumer_may_leave(searcher: TrigramSearcher, adopt: Adopt) -> 
 
 
 @pytest.mark.usefixtures("engine")
+async def test_the_first_hit_comes_before_the_last_shard_is_read(
+    searcher: TrigramSearcher, adopt: Adopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await adopt({b"a": b"apple\n"}, number=1)
+    await adopt({b"b": b"apple\n"}, number=2)
+    gate, look, opened = threading.Event(), Shard.look, iter((True, False))
+
+    def gated(self: Shard) -> None:
+        assert next(opened) or gate.wait(30)
+        look(self)
+
+    monkeypatch.setattr(Shard, "look", gated)
+    hits = searcher.search(parse("apple"), VISIBLE, Limits(rank=False, seconds=60.0))
+    async with asyncio.timeout(25):
+        assert (await anext(aiter(hits))).path == "a"
+    gate.set()
+    assert [hit.path async for hit in hits] == ["b"]
+
+
 async def test_a_hard_pattern_ends_in_time(searcher: TrigramSearcher, adopt: Adopt) -> None:
     await adopt({b"long": b"ab" * 500_000 + b"\n", b"many": (b"ab" * 40 + b"\n") * 12_000})
     for pattern in ["(a|b|ab)*c$", "((a?b?){30}){30}c", ".*.*.*.*=.*", "(?:[ab]{0,500}){2}c"]:

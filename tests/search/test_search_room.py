@@ -42,9 +42,18 @@ async def test_languages_facets_and_marks(bees: Library) -> None:
     assert answer.facets is not None
     assert ("Python", 2) in [(one.name, one.files) for one in answer.facets.languages]
     assert [(one.name, one.files) for one in answer.facets.sources] == [("example.org/bees/tools", 4)]
+    assert (answer.facets.files, answer.facets.exact) == (4, True)
     marks = {hit.path: hit.marks for hit in answer.hits}
     assert marks["tests/test_honey.py"] == ("test",)
     assert marks["src/honey.py"] == ()
+
+
+async def test_facets_of_some_files_say_so(library: Library) -> None:
+    await library.add("many/x", {f"{n}.py": "word\n" * 60 for n in range(40)})
+    found = (await library.search("word")).facets
+    assert found is not None
+    assert not found.exact
+    assert found.files == found.languages[0].files < 40
 
 
 async def test_files_paths_and_sources(bees: Library) -> None:

@@ -168,6 +168,10 @@ class Facets(msgspec.Struct, frozen=True):
 
     languages: list[Facet]
     sources: list[Facet]
+    #: how many were looked at
+    files: int
+    #: these are all that match
+    exact: bool
 
 
 class SearchAnswer(msgspec.Struct, frozen=True):

@@ -48,12 +48,14 @@ def _fetched_at(standing: Standing, commit: str, fresh: Newest | None) -> float:
     return standing.fetched_at
 
 
-def facets(hits: Sequence[FileHit], find: Callable[[int], Named | None]) -> Facets:
+def facets(hits: Sequence[FileHit], exact: bool, find: Callable[[int], Named | None]) -> Facets:
     sources = Counter(hit.source for hit in hits)
     names = {number: source.name for number in sources if (source := find(number))}
     return Facets(
         _most(Counter(hit.language for hit in hits if hit.language).items()),
         _most((name, sources[number]) for number, name in names.items()),
+        len(hits),
+        exact,
     )
 
 

@@ -123,7 +123,7 @@ class Search:
             found.counted,
             found.then.token() if goes_on else "",
             sources,
-            facets=facets(found.hits, self.catalogue.find) if with_facets else None,
+            facets=facets(found.hits, not found.partial, self.catalogue.find) if with_facets else None,
         )
 
     async def _records(self, caller: Caller, asked: Asked, limits: Limits, page: str) -> SearchAnswer:

@@ -35,32 +35,37 @@ class _Work:
         self.stopped = False
         self._loop = loop
         self._turn = Turn(lanes)
+        self._batch: list[FileHit] = []
+        self._sent = 0.0
 
     def run(self, snapshot: Snapshot, *asked: *Asked) -> None:
         query, visible, limits, shelf, books = asked
-        batch: list[FileHit] = []
         try:
             search = Search(query, limits, self._watch, shelf, books)
             self._turn.begin(self.deadline)
-            sent = time.monotonic()
+            self._sent = time.monotonic() if limits.rank else 0.0  # the first goes out at once, whatever follows
             for hit in search.run(snapshot, visible):
                 if self.stopped:
                     return
-                batch.append(hit)
-                if len(batch) >= _BATCH or time.monotonic() - sent > _BATCH_SECONDS:
-                    self._send(batch)
-                    batch, sent = [], time.monotonic()
-            self._send(batch, search)
+                self._batch.append(hit)
+                self._send_what_waits()
+            self._send(search)
         except Exception as error:
-            self._send(batch, error)
+            self._send(error)
         finally:
             self._turn.end()
 
     def _watch(self) -> None:
         if self.stopped or time.monotonic() > self.deadline or not self._turn.go_on(self.deadline):
             raise OutOfTime
+        self._send_what_waits()
 
-    def _send(self, batch: list[FileHit], ended: Search | Exception | None = None) -> None:
+    def _send_what_waits(self) -> None:
+        if self._batch and (len(self._batch) >= _BATCH or time.monotonic() - self._sent > _BATCH_SECONDS):
+            self._send()
+
+    def _send(self, ended: Search | Exception | None = None) -> None:
+        batch, self._batch, self._sent = self._batch, [], time.monotonic()
         if not self.stopped:
             try:
                 self._loop.call_soon_threadsafe(self.queue.put_nowait, (batch, ended))
