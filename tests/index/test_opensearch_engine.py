@@ -26,7 +26,7 @@ from skep.search.query import parse
 from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from tests.index import test_ripgrep_equality, test_trigram_adopt, test_trigram_search
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
-from tests.index.test_trigram_books import APPLE, blob, book
+from tests.index.test_trigram_books import APPLE, blob, book, test_merging_forgets_what_is_gone  # noqa: F401
 
 #: of shards in a folder, or without a searcher
 NOT_HERE = {

@@ -3,16 +3,19 @@
 import asyncio
 import errno
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from skep.engines.db.base import Database
+from skep.engines.db.base import Database, Tx
+from skep.engines.index.base import Side
 from skep.engines.index.trigram import TrigramSearcher, open_trigram
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part
 from skep.errors import NoSpace
-from skep.model.search import Fence, ShardInfo, Tip
+from skep.model.search import Delta, Fence, ShardInfo, Tip
 from skep.search.query import parse
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
 
@@ -77,6 +80,29 @@ async def test_stale_deltas_change_nothing(searcher: TrigramSearcher, adopt: Ado
     assert not await searcher.adopt(missing, fence(epoch=5))
     assert await paths(searcher, "nut") == []
     assert (await find(searcher, parse("date")))[0].path == "d"
+
+
+async def test_a_watcher_sees_what_goes_and_what_comes(searcher: TrigramSearcher, adopt: Adopt, tmp_path: Path) -> None:
+    await adopt({b"a": b"apple old\n", b"b": b"apple stays\n"})
+    await adopt({b"a": b"apple of another\n"}, number=2)
+    await searcher.db.migrate("watcher", ["CREATE TABLE seen (line TEXT PRIMARY KEY)"])
+
+    async def watch(_delta: Delta, _fence: Fence, before: Side, after: Side) -> Callable[[Tx], Awaitable[None]]:
+        sides = [[hit async for hit in side(parse("apple"), EVERYTHING)] for side in (before, after)]
+        old, new = ({line.text for hit in hits if hit.path == "a" for line in hit.lines} for hits in sides)
+        lines = [{"line": f"{before} -> {after}"} for before in old for after in new]
+
+        async def also(tx: Tx) -> None:
+            await tx.many("INSERT INTO seen (line) VALUES (:line)", lines)
+
+        return also
+
+    delta = make_delta(tmp_path / "n", {b"a": b"apple new\n"}, commit="c3", base="c1", gone=(b"a",))
+    stale = msgspec.structs.replace(delta, base=(Tip("main", "c9"),))
+    assert not await searcher.adopt(stale, fence(), watch)
+    for _ in range(2):
+        assert await searcher.adopt(delta, fence(), watch)
+    assert [row["line"] for row in await searcher.db.read("SELECT line FROM seen")] == ["apple old -> apple new"]
 
 
 async def test_a_delta_cannot_smuggle(searcher: TrigramSearcher, tmp_path: Path) -> None:

@@ -42,6 +42,6 @@ async def test_merging_forgets_what_is_gone(searcher: TrigramSearcher, adopt: Ad
         assert await searcher.annotate(book(tmp_path / "built", f"bok_{n}", APPLE, PEAR))
     while await searcher.merge_once():
         pass
-    assert len(list((tmp_path / "index" / "books").iterdir())) == 1
+    assert len(list(searcher._librarian.library.folder.iterdir())) == 1
     assert searcher.annotated([blob(APPLE)])
     assert not searcher.annotated([blob(PEAR)])
