@@ -177,10 +177,13 @@ async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_
         with pytest.raises(Conflict):
             await engine.core.workers._fleet.forget(dead)
 
+        await until(lambda: gathered(engine, 16))
         await two.stop()
         await until(lambda: holds_all(engine, 16, but=dead))
         commits = [repo.commit({"b.txt": b"after\n"}) for repo in repos]
         await until(lambda: told(engine, commits))
+        # the gathered copies were a better beginning than another clone
+        assert max(Counter(request.path for request in forge.requests if request.clone).values()) == 1
         # what it comes back with is not its own any more: it lets go, and gets its share again by copies
         two.start()
         await until(lambda: at_rest(engine, [one, two]))

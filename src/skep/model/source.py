@@ -111,6 +111,10 @@ class Held(msgspec.Struct, frozen=True):
     accepted: str = ""
     #: bytes as its forge counted them when it was added; 0: not known
     size: int = 0
+    #: what earlier holders saw: when it last changed, and how often in how many seconds
+    changed_at: float = 0.0
+    changes: float = 0.0
+    observed: float = 0.0
 
 
 class Move(msgspec.Struct, frozen=True):

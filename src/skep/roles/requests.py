@@ -137,9 +137,9 @@ class Requests:
         return held
 
     async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
-        """Only who was given the task may ask, or anybody could take any source."""
-        spec = await self._calls.doing(member, body.task, body.attempt)
-        if spec.kind != "replicate" or spec.arguments.get("source") != body.source:
+        """Only who was given the task may ask, or anybody could take any source; the holder itself may copy."""
+        holds = isinstance(body, CopyWanted) and await self._fleet.holder(body.source) == member
+        if not holds and not await self._is_copying(member, body):
             raise NotAllowed(f"{member} was not asked to copy {body.source}")
         held = await self._held(body.source)
         if isinstance(body, CopyWanted):
@@ -153,6 +153,10 @@ class Requests:
         package = await self._packages.show(SYSTEM, body.package)
         give = partial(send_blob, self._packages.blobs, package.blob)
         return PackageFrom(package, self._tunnels.from_here(member, give) if body.open else "")
+
+    async def _is_copying(self, member: str, body: CopyRequest) -> bool:
+        spec = await self._calls.doing(member, body.task, body.attempt)
+        return spec.kind == "replicate" and spec.arguments.get("source") == body.source
 
     async def _ticket(self, member: str, holder: str | None, held: Held) -> str:
         """Of a tunnel to whoever has it: its holder, or we ourselves. Empty: nobody who can be reached."""

@@ -15,6 +15,10 @@ _NONE = SourceSettings()
 _WITH_BRANCH = "source JOIN entry ON entry.source = source.id AND entry.name = 'refs/heads/' || source.default_branch"
 
 
+#: seconds of a source's past that a new holder is told of, as if it had always been so
+_MEMORY = 5_184_000.0
+
+
 class Named(msgspec.Struct, frozen=True, gc=False):
     id: str
     number: int
@@ -145,14 +149,33 @@ async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSe
     ):
         told.setdefault(entry["source"], {})[entry["name"]] = entry["version"]
     rows = await db.read(f"SELECT * FROM source WHERE state <> 'removed' AND id IN ({places})", **names)  # noqa: S608
+    counted = await _changes(db, [row["id"] for row in rows if row["epoch"] > 1])
     found: dict[str, Held] = {}
     for row in rows:
         source = source_of(row)
+        observed = (source.last_looked or 0.0) - source.added_at if source.epoch > 1 else 0.0
+        share = min(1.0, _MEMORY / max(observed, 1.0))
         found[source.id] = Held(
             *(source.id, source.number, source.kind, source.url, source.epoch, source.visibility),
             told=told.get(source.id, {}),
             settings=_settings(row, by_label),
             accepted=row["accepted"],
             size=row["size"],
+            changed_at=source.last_changed or 0.0,
+            changes=counted.get(source.id, 0) * share,
+            observed=max(0.0, observed * share),
         )
     return found
+
+
+async def _changes(db: Database, ids: Sequence[str]) -> dict[str, int]:
+    """How often sources changed since their first clone."""
+    if not ids:
+        return {}
+    places, names = _places(ids)
+    rows = await db.read(
+        f"SELECT source, count(DISTINCT batch) AS n FROM change WHERE first = 0 AND source IN ({places}) "  # noqa: S608
+        "GROUP BY source",
+        **names,
+    )
+    return {row["source"]: int(row["n"]) for row in rows}

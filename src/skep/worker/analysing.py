@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skep.errors import NotAllowed
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.report import Annotate, Annotated, PutReport
 from skep.model.search import Adopted
@@ -89,7 +90,7 @@ class Analysing:
         assert done.report is not None
         stored = await self._ask(PutReport(source, epoch, done.report))
         if not isinstance(stored, Adopted) or not stored.done:
-            raise TaskFailed(f"the report of {source} is no longer wanted")
+            raise NotAllowed(f"the report of {source} is no longer wanted")
         return {"analysed": done.files, "functions": done.report.functions}
 
     async def _study(self, job: Analyse, progress: Progress) -> Analysed:

@@ -181,9 +181,10 @@ class Indexing:
             return {}
         try:
             return await self._analysing.report(out, fence.source, fence.epoch, self._report(run))
-        except NotAllowed:
-            raise
         except SkepError as error:
+            watch = await self._poller.find(fence.source)
+            if isinstance(error, NotAllowed) or watch is None or watch.held.epoch != fence.epoch:
+                raise
             log.warning("a source was not analysed", extra={"source": fence.source, "reason": error.message})
             return {"unanalysed": error.message}
 

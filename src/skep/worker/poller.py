@@ -47,7 +47,7 @@ class Poller:
         self._turns = Turns(settings, clock, look=self._look, fetch=self._fetch, blocked=lambda: store.full)
         self._policy = Policy.of(settings)
         teller = Teller(store, self._turns.hosts, self._policy, clock)
-        self._visits = Visits(store, kinds, teller, clock, self._same)
+        self.visits = Visits(store, kinds, teller, clock, self._same)
         self._watches = Watches(store, keep)
         self._removal = Removal(store, kinds, self._removed)
         #: moved, and not fetched yet
@@ -204,7 +204,7 @@ class Poller:
         find = None
         try:
             if watch is not None:
-                find = await self._visits.look(watch)
+                find = await self.visits.look(watch)
         finally:
             self._turns.leave(source)
             if watch is not None and find and self._watches.get(source) is watch and source not in self._again:
@@ -222,7 +222,7 @@ class Poller:
         watch, find = self._watches.get(source), self._finds.pop(source, None)
         try:
             if watch is not None and find is not None and source not in self._again:
-                work = self._fetching[source] = asyncio.create_task(self._visits.fetch(watch, find, self._report))
+                work = self._fetching[source] = asyncio.create_task(self.visits.fetch(watch, find, self._report))
                 try:
                     await asyncio.wait([work])
                 finally:

@@ -26,6 +26,8 @@ from skep.worker.poller import Poller
 log = logging.getLogger(__name__)
 
 KIND = "replicate"
+#: a coordinator that is away keeps nobody from asking the upstream
+_TICKET_SECONDS = 30.0
 
 
 class Replicating:
@@ -35,7 +37,7 @@ class Replicating:
         member: str,
         poller: Poller,
         kinds: Mapping[str, Kind],
-        ask: Callable[[AskBody], Awaitable[AnswerBody]],
+        ask: Callable[[AskBody, float | None], Awaitable[AnswerBody]],
         here: Callable[[], Dial],
         clock: Clock,
     ) -> None:
@@ -54,22 +56,28 @@ class Replicating:
         source = str(run.spec.arguments.get("source", ""))
         if await self._poller.find(source) is not None:
             return {"source": source, "from": "here"}
-        found = await self._ask(CopyWanted(source, run.task, run.attempt, open=False))
+        found = await self._ask(CopyWanted(source, run.task, run.attempt, open=False), None)
         if not isinstance(found, CopyFrom):
             raise TaskFailed(f"{source} is no longer wanted here")
         held = found.held
-        where = "holder" if await self._through(held, run) else await self._anew(held)
-        answer = await self._ask(Copied(source, held.epoch, run.task, run.attempt))
+        wanted = CopyWanted(source, run.task, run.attempt)
+        where = "holder" if await self._through(held, wanted) else await self._anew(held)
+        answer = await self._ask(Copied(source, held.epoch, run.task, run.attempt), None)
         if not isinstance(answer, Kept) or not answer.done:
             if await self._poller.find(source) is None:
                 await self._kinds[held.kind].remove(held)
             raise TaskFailed(f"{source} is no longer wanted here")
         return {"source": source, "from": where}
 
-    async def _through(self, held: Held, run: Run) -> bool:
+    async def recover(self, held: Held) -> None:
+        """The one who had it is gone: somebody else's copy is a better beginning than a clone."""
+        if not folder_of(self._data, held.source).exists():
+            await self._through(held, CopyWanted(held.source, "", 0))
+
+    async def _through(self, held: Held, wanted: CopyWanted) -> bool:
         """False: nobody who has it can be reached."""
         folder = folder_of(self._data, held.source)
-        opened = partial(self._opened, held.source, run)
+        opened = partial(self._opened, wanted)
         try:
             now = self._clock.now()
             found = await fetch_through(folder, held.url, opened, self._bounds, lambda progress: None, now)
@@ -81,11 +89,11 @@ class Replicating:
         return not isinstance(found, Failure)
 
     @asynccontextmanager
-    async def _opened(self, source: str, run: Run) -> AsyncIterator[Stream]:
+    async def _opened(self, wanted: CopyWanted) -> AsyncIterator[Stream]:
         """Each git process needs a tunnel of its own, and each tunnel a ticket."""
-        found = await self._ask(CopyWanted(source, run.task, run.attempt))
+        found = await self._ask(wanted, _TICKET_SECONDS)
         if not isinstance(found, CopyFrom) or not found.ticket:
-            raise NotFound(f"nobody has a copy of {source}")
+            raise NotFound(f"nobody has a copy of {wanted.source}")
         here = self._here()
         async with dial(found.address or here.targets[0], found.ticket, self._member, here.ca) as stream:
             yield stream

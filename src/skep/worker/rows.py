@@ -57,4 +57,11 @@ async def hold(tx: Tx, held: Held, now: float) -> None:
         told=_encode(held.told),
         batches=held.batches,
     )
-    await tx.rows(tables.ENTER, source=held.source, now=now, observed=FIRST_OBSERVED)
+    await tx.rows(
+        tables.ENTER,
+        source=held.source,
+        now=now,
+        changed_at=held.changed_at,
+        changes=held.changes,
+        observed=FIRST_OBSERVED + held.observed,
+    )

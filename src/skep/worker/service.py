@@ -101,6 +101,7 @@ class Worker:
             replicating = Replicating(
                 self._settings, store.member, post.poller, self._kinds, link.ask, lambda: link.here, self._clock
             )
+            post.poller.visits.copy = replicating.recover
             own |= {**indexing.kinds, "fsck": checking.fsck, KIND: replicating.replicate}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)

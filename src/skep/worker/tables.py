@@ -76,9 +76,10 @@ OUTBOX = "INSERT INTO outbox (n, body) VALUES (:n, :body)"
 ENTER = """
     INSERT INTO look
         (source, last_looked, last_changed, next_look, failures, failure, changes, observed, wait, shortest, longest)
-    VALUES (:source, 0, 0, :now, 0, NULL, 0, :observed, 0, 0, 0)
-    ON CONFLICT (source) DO UPDATE SET last_looked = 0, last_changed = 0, next_look = excluded.next_look, failures = 0,
-        failure = NULL, changes = 0, observed = excluded.observed, wait = 0, shortest = 0, longest = 0
+    VALUES (:source, 0, :changed_at, :now, 0, NULL, :changes, :observed, 0, 0, 0)
+    ON CONFLICT (source) DO UPDATE SET last_looked = 0, last_changed = excluded.last_changed,
+        next_look = excluded.next_look, failures = 0, failure = NULL, changes = excluded.changes,
+        observed = excluded.observed, wait = 0, shortest = 0, longest = 0
 """
 
 NOTE = """

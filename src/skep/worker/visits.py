@@ -1,13 +1,13 @@
 """One visit to one upstream: ask what it has, bring it, tell it. What goes wrong is a failure of that source only."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from skep.clock import Clock
 from skep.errors import SkepError
-from skep.model.source import Failure, Progress
+from skep.model.source import Failure, Held, Progress
 from skep.sources.base import Kind, Look, Moved, Same
 from skep.worker.store import Store
 from skep.worker.teller import Teller
@@ -40,6 +40,8 @@ class Visits:
         self._teller = teller
         self._clock = clock
         self._on_same = on_same
+        #: tries to get the mirror of a source that somebody else held from whoever has it
+        self.copy: Callable[[Held], Awaitable[None]] | None = None
 
     async def look(self, watch: Watch) -> Find | None:
         """None when there is nothing to fetch."""
@@ -111,6 +113,8 @@ class Visits:
             if not watch.mended and (failure := await kind.mend(held)) is not None:
                 return failure
             watch.mended = True
+            if self.copy and told and not held.batches:
+                await self.copy(held)
             return await kind.fetch(held, moved, lambda progress: report(watch, progress))
         except Exception as error:
             log.exception("fetching %s failed", held.url)
