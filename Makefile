@@ -14,11 +14,11 @@ test: .venv/.test lint
 	./scripts/test-needs
 	.venv/bin/pytest -n 2 --dist loadfile $(PYTEST)
 
-# the random tests of topics (on each log), of mirrors, of tasks and of search for LONG seconds each; SEED decides when and what is killed
+# the random tests of topics (on each log), of mirrors, tasks, search and a fleet for LONG seconds each; SEED decides when and what is killed
 long: .venv/.test
 	./scripts/test-needs
 	LONG=$(or $(LONG),600) SEED=$(or $(SEED),$(shell date +%s)) .venv/bin/pytest -v --log-cli-level=INFO tests/topics/test_topics_long.py \
-		tests/git/test_git_kills.py tests/house/test_tasks_killed.py tests/index/test_grep_long.py
+		tests/git/test_git_kills.py tests/house/test_tasks_killed.py tests/index/test_grep_long.py tests/cluster/test_cluster_random.py
 
 lint: .venv/.test
 	.venv/bin/ruff check

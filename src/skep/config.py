@@ -122,6 +122,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_timeout: Annotated[Seconds, _positive("longest time for one fetch")] = 7_200.0
     max_repository: Annotated[int, _positive("bytes one fetched pack may have")] = 20_000_000_000
     max_mirrors: Annotated[int, _natural("bytes all mirrors of this worker may have together; 0: no limit")] = 0
+    disk_reserve: Annotated[
+        int, _natural("bytes that stay free on a worker's disk; with less it gives its sources to others")
+    ] = 100_000_000
     huge_over: Annotated[
         int, _positive("a first fetch of more bytes brings the newest commit first, and the history in its own lane")
     ] = 1_000_000_000

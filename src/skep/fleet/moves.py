@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.fleet import orders
+from skep.fleet.events import DOWN, UNSTABLE_SECONDS
 from skep.fleet.holdings import Raise, hand_over
 from skep.fleet.plan import Change, Holding, Member, plan
-from skep.fleet.service import DOWN, OFFERED, UNSTABLE_SECONDS, Fleet, member_of
+from skep.fleet.service import OFFERED, Fleet, member_of
 
 
 class Moves:
@@ -25,6 +26,11 @@ class Moves:
         if self._fleet.is_early(members):
             return members, []
         return members, await asyncio.to_thread(plan, members, holdings)
+
+    async def unfetched(self) -> dict[str, bool]:
+        """Sources of which nobody has anything yet, and whether they have failed; else they are being cloned."""
+        rows = await self._db.read("SELECT id, failures FROM source WHERE last_fetched IS NULL AND state <> 'removed'")
+        return {row["id"]: row["failures"] > 0 for row in rows}
 
     async def _standing(self, tx: Tx) -> tuple[list[Member], list[Holding]]:
         downs = await tx.rows(

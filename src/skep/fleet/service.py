@@ -15,6 +15,7 @@ from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
 from skep.errors import Conflict, NotFound
 from skep.fleet import orders
+from skep.fleet.events import DOWN, UP, happened
 from skep.fleet.holdings import give
 from skep.fleet.plan import Member, choose
 from skep.fleet.tables import STEPS
@@ -27,14 +28,12 @@ from skep.model.source import Progress
 #: a member not heard of for this many beats is shown as away
 MISSED_BEATS = 3
 _NOTHING = Offer()
-#: ups and downs that are remembered of a member, and for how long downs count against it
-_MOST_EVENTS, UNSTABLE_SECONDS = 100, 3_600.0
 #: rung when a worker came or offers something else: tasks may wait for just that
 OFFERED = "tasks"
 #: rung when members come, go, or are to be emptied
 FLEET = "fleet"
-#: what is noted of a member
-UP, DOWN = "up", "down"
+#: what `member.draining` is when the worker wants it, not a person
+_BY_ITSELF = 2
 
 
 class Fleet:
@@ -62,6 +61,8 @@ class Fleet:
         self._started = clock.now()
         #: member -> source -> what it does at this moment; not worth storing
         self._progress: dict[str, dict[str, Progress]] = {}
+        #: member -> what its last beat said
+        self._ill: dict[str, str] = {}
 
     async def start(self) -> None:
         await self._db.migrate("orders", orders.STEPS)
@@ -103,7 +104,7 @@ class Fleet:
                 boot=boot,
                 now=now,
             )
-            await _note(tx, member, now, UP)
+            await happened(tx, member, now, UP)
             tx.ring(OFFERED)
             tx.ring(FLEET)
             if role == "worker" and offer.mirror:
@@ -134,9 +135,11 @@ class Fleet:
         rows = await tx.rows("SELECT * FROM member WHERE mirror = 1 ORDER BY id")
         return [member_of(row) for row in rows]
 
-    async def beat(self, member: str, status: str, progress: dict[str, Progress]) -> None:
+    async def beat(self, member: str, status: str, progress: dict[str, Progress], ill: str = "") -> None:
+        """`ill`: why it can hold nothing; it is emptied until it is well again."""
         self._progress[member] = progress
-        now = self._clock.now()
+        now, turned = self._clock.now(), self._ill.get(member) != ill
+        self._ill[member] = ill
 
         async def work(tx: Tx) -> None:
             await tx.rows(
@@ -145,6 +148,16 @@ class Fleet:
                 now=now,
                 id=member,
             )
+            before, after = (0, _BY_ITSELF) if ill else (_BY_ITSELF, 0)
+            if turned and await tx.rows(
+                "UPDATE member SET draining = :after WHERE id = :id AND draining = :before RETURNING id",
+                id=member,
+                before=before,
+                after=after,
+            ):
+                await note(tx, now, SYSTEM, "worker.ill" if ill else "worker.well", f"{member} {ill}".strip())
+                tx.ring(FLEET)
+                tx.ring(OFFERED)
 
         await self._db.write(work, runtime=True)
 
@@ -168,6 +181,7 @@ class Fleet:
     async def leave(self, member: str, boot: int) -> None:
         """A newer process of the member, at another coordinator perhaps, is not touched by it."""
         self._progress.pop(member, None)
+        self._ill.pop(member, None)
 
         async def work(tx: Tx) -> None:
             await tx.rows(
@@ -179,7 +193,7 @@ class Fleet:
                 boot=boot,
             )
             if gone:
-                await _note(tx, member, self._clock.now(), DOWN)
+                await happened(tx, member, self._clock.now(), DOWN)
                 tx.ring(FLEET)
 
         await self._db.write(work, runtime=True)
@@ -220,7 +234,7 @@ class Fleet:
                 silent=silent,
             )
             for row in down:
-                await _note(tx, row["id"], now, DOWN)
+                await happened(tx, row["id"], now, DOWN)
             gone = await tx.rows(
                 "UPDATE member SET state = 'gone' WHERE state = 'grace' AND role = 'worker' AND last_alive < :over "
                 "AND :over > :started RETURNING id",
@@ -320,24 +334,6 @@ class Fleet:
 
 def member_of(row: Row, downs: int = 0) -> Member:
     return Member(row["id"], row["name"], row["state"], row["capacity"], bool(row["draining"]), downs)
-
-
-async def _note(tx: Tx, member: str, at: float, what: str) -> None:
-    """Numbered, because two things may happen in one moment. What is old goes."""
-    rows = await tx.rows("UPDATE member_count SET n = n + 1 WHERE id = 0 RETURNING n")
-    await tx.rows(
-        "INSERT INTO member_event (n, member, at, what) VALUES (:n, :member, :at, :what)",
-        n=rows[0]["n"],
-        member=member,
-        at=at,
-        what=what,
-    )
-    await tx.rows(
-        "DELETE FROM member_event WHERE member = :member AND n <= (SELECT n FROM member_event WHERE member = :member "
-        "ORDER BY n DESC LIMIT 1 OFFSET :most)",
-        member=member,
-        most=_MOST_EVENTS,
-    )
 
 
 def _offer(offer: Offer) -> str:

@@ -18,7 +18,7 @@ from skep.link.messages import Declined
 
 METHOD = "/skep.Link/Carry"
 #: longer than who has to come may take
-_MET_SECONDS = 75.0
+_MET_SECONDS = 40.0
 _LARGEST_SHOWN = 4_096
 _BROKE_OFF = "the tunnel broke off"
 _BREAKS = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)

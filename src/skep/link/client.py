@@ -247,8 +247,12 @@ class _Attached:
             self._ordered.clear()
             orders, self._orders = self._orders, {}
             fresh = [order for n, order in sorted(orders.items()) if self._done.get(n) != order]
-            if fresh:
-                await self._outpost.obey(fresh)
+            try:
+                if fresh:
+                    await self._outpost.obey(fresh)
+            except SkepError as error:  # its disk is full, perhaps: they are repeated, and beats go on
+                log.warning("orders cannot be followed: %s", error.message)
+                continue
             self._done.update(orders)
             while len(self._done) > _ORDERS:
                 del self._done[next(iter(self._done))]

@@ -22,7 +22,7 @@ from skep.streams import pump
 
 #: tunnels, and tickets for such, at a time
 MOST = 64
-SECONDS = 60.0
+SECONDS = 30.0
 _SHOW_SECONDS = 10.0
 
 
@@ -169,6 +169,13 @@ class Meeting:
             raise tickets.unknown()
         tunnel.halves.discard(side)
         return said.id, tunnel
+
+    def lost(self, giver: str) -> None:
+        """It is not attached any more: who waits for it need not wait until its tickets are too old."""
+        for tunnel in self._tunnels.values():
+            if tunnel.giver == giver and "give" in tunnel.halves:
+                tunnel.halves.clear()
+                tunnel.fail(NotMet(f"{giver} is not attached any more"))
 
     def _forget(self, id: str) -> None:
         self._seen.discard(id)

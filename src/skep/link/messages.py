@@ -75,6 +75,8 @@ class Beat(Up, frozen=True):
     load: float = 0.0
     looked: tuple[Looked, ...] = ()
     progress: dict[str, Progress] = {}
+    #: why it can hold nothing at the moment; empty: it can
+    ill: str = ""
 
 
 class Done(Up, frozen=True):

@@ -183,5 +183,6 @@ class LinkServer:
                     await self._desk.gone(session.member, session.boot)
             finally:
                 del self._sessions[session.member]
+                self.meeting.lost(session.member)
                 session.over.set()
             log.info("%s detached", session.member)

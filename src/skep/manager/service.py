@@ -37,7 +37,8 @@ class Manager:
         self._ask = ask
         self._clock = clock
         self._at_once = at_once
-        self._working: dict[int, str] = {}
+        #: by ticket: a request whose lease was lost may be taken again while it is still in hand
+        self._working: dict[str, str] = {}
 
     @property
     def status(self) -> str:
@@ -68,15 +69,15 @@ class Manager:
 
     async def _index(self, taken: Taken) -> None:
         source, way = str(taken.fields[1]), str(taken.fields[2])
-        self._working[taken.seq] = f"index {source}"
+        self._working[taken.ticket] = f"index {source}"
         try:
             made = await self._ask(Submit(context_for(source, way), f"request:{source}", f"index:{taken.seq}"))
             while isinstance(made, Ended) and made.state == "RUNNING":
                 made = await self._ask(Await(made.context, _WAIT))
             if isinstance(made, Ended):
-                log.info("%s: %s", self._working[taken.seq], summary(made))
+                log.info("%s: %s", self._working[taken.ticket], summary(made))
         finally:
-            del self._working[taken.seq]
+            del self._working[taken.ticket]
 
     @asynccontextmanager
     async def _kept(self, taken: Taken) -> AsyncIterator[None]:

@@ -103,7 +103,7 @@ class Desk:
         await self._fleet.tokens.watch(hello.token)
 
     async def beat(self, member: str, beat: Beat) -> None:
-        await self._fleet.beat(member, beat.status, beat.progress)
+        await self._fleet.beat(member, beat.status, beat.progress, beat.ill)
         await self._statuses.tell(member, beat.status)
         if beat.looked:
             await self._intake.looked(beat.looked)

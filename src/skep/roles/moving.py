@@ -73,10 +73,12 @@ class Moving:
         self._planned = now
         members, changes = await self._moves.plan()
         there = {member.id for member in members if member.state != "gone"}
-        lost = [change for change in changes if change.old not in there]
+        # what is being cloned stays until it can be copied; what never could be has nothing to copy
+        unfetched = await self._moves.unfetched() if changes else {}
+        lost = [change for change in changes if change.old not in there or unfetched.get(change.source)]
         for first in range(0, len(lost), _AT_ONCE):
             await self._moves.take_over(lost[first : first + _AT_ONCE])
-        await self._copy(members, [change for change in changes if change.old in there])
+        await self._copy(members, [one for one in changes if one.old in there and one.source not in unfetched])
 
     async def _copy(self, members: Sequence[Member], changes: Sequence[Change]) -> None:
         """From who is alive; one that is in its grace may be back before a copy is made."""

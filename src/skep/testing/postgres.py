@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -19,26 +20,121 @@ from skep.testing.server import Server, free_port
 START_SECONDS = 60.0
 
 
+class Postgres:
+    """One server that can be stopped and started again; `standby` makes another that follows it."""
+
+    def __init__(self, folder: Path, password: str, user: pwd.struct_passwd | None, *, fsync: bool = False) -> None:
+        self.folder = folder
+        self._password = password
+        self._user = user
+        self._fsync = fsync
+        self.port = free_port()
+        self._server = Server("PostgreSQL", folder / "log", START_SECONDS)
+        if user is not None:
+            os.chown(folder, user.pw_uid, user.pw_gid)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://skep:{self._password}@{self.address}/postgres"
+
+    def run(self, program: str, *args: str) -> None:
+        """One of its programs, as its user."""
+        done = subprocess.run(
+            [str(find_binaries() / program), *args],
+            cwd=self.folder,
+            env={"PGPASSWORD": self._password, "PATH": os.defpath},
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._as,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.strip()}")
+
+    @property
+    def _as(self) -> dict[str, Any]:
+        user = self._user
+        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+
+    def start(self) -> None:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": self.folder,
+            "fsync": "on" if self._fsync else "off",
+            "shared_buffers": "32MB",
+            "max_connections": 100,
+            "log_min_messages": "fatal",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        ask = [str(find_binaries() / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(self.port)]
+        self._server.start(
+            [str(find_binaries() / "postgres"), "-D", str(self.folder / "data"), *options],
+            lambda _: subprocess.run(ask, check=False).returncode == 0,
+            cwd=self.folder,
+            **self._as,
+        )
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """By default "fast": ends sessions, leaves no shared memory behind."""
+        self._server.stop(how)
+
+    @contextmanager
+    def standby(self) -> Iterator["Postgres"]:
+        with _folder() as folder:
+            other = Postgres(folder, self._password, self._user, fsync=self._fsync)
+            where = ("--host=127.0.0.1", f"--port={self.port}", "--username=skep")
+            other.run("pg_basebackup", f"--pgdata={folder / 'data'}", "--write-recovery-conf", "--no-sync", *where)
+            other.start()
+            try:
+                yield other
+            finally:
+                other.stop()
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "promote", "-D", str(self.folder / "data"))
+
+
+@contextmanager
+def postgres_server(*, fsync: bool = False) -> Iterator[Postgres]:
+    """As root it runs as the user `postgres` or `nobody`, which it insists on."""
+    with _folder() as folder:
+        password, user = secrets.token_hex(8), _unprivileged()
+        (folder / "password").write_text(password)
+        (folder / "password").chmod(0o644)
+        server = Postgres(folder, password, user, fsync=fsync)
+        options = {
+            "pgdata": folder / "data",
+            "username": "skep",
+            "pwfile": folder / "password",
+            "auth": "scram-sha-256",
+            "encoding": "UTF8",
+            "locale": "C",
+        }
+        server.run("initdb", "--no-sync", *(f"--{name}={value}" for name, value in options.items()))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
 @contextmanager
 def running_postgres(*, fsync: bool = False) -> Iterator[str]:
-    """Start a server and yield its URL. As root it runs as the user `postgres` or `nobody`, which it insists on."""
-    binaries = find_binaries()
-    user = _unprivileged()
+    """The URL of a server that runs meanwhile."""
+    with postgres_server(fsync=fsync) as server:
+        yield server.url
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="skep-pg-"))
-    password = secrets.token_hex(8)
     try:
-        (folder / "password").write_text(password)
-        if user is not None:
-            for path in (folder, folder / "password"):
-                os.chown(path, user.pw_uid, user.pw_gid)
-        _make_cluster(binaries, folder, user)
-        port = free_port()
-        server = Server("PostgreSQL", folder / "log", START_SECONDS)
-        _start(server, binaries, folder, port, user, fsync)
-        try:
-            yield f"postgresql://skep:{password}@127.0.0.1:{port}/postgres"
-        finally:
-            server.stop(signal.SIGINT)  # "fast": ends sessions, leaves no shared memory behind
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -92,50 +188,3 @@ def _unprivileged() -> pwd.struct_passwd | None:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
     return known.get("postgres") or known["nobody"]
-
-
-def _make_cluster(binaries: Path, folder: Path, user: pwd.struct_passwd | None) -> None:
-    options = {
-        "pgdata": folder / "data",
-        "username": "skep",
-        "pwfile": folder / "password",
-        "auth": "scram-sha-256",
-        "encoding": "UTF8",
-        "locale": "C",
-    }
-    done = subprocess.run(
-        [str(binaries / "initdb"), "--no-sync", *(f"--{name}={value}" for name, value in options.items())],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        user=user and user.pw_uid,
-        group=user and user.pw_gid,
-        extra_groups=[] if user else None,
-    )
-    if done.returncode:
-        raise RuntimeError(f"initdb failed: {done.stderr.strip()}")
-
-
-def _start(
-    server: Server, binaries: Path, folder: Path, port: int, user: pwd.struct_passwd | None, fsync: bool
-) -> None:
-    settings = {
-        "listen_addresses": "127.0.0.1",
-        "port": port,
-        "unix_socket_directories": folder,
-        "fsync": "on" if fsync else "off",
-        "shared_buffers": "32MB",
-        "max_connections": 100,
-        "log_min_messages": "fatal",
-    }
-    options = [f"--{name}={value}" for name, value in settings.items()]
-    ask = [str(binaries / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(port)]
-    server.start(
-        [str(binaries / "postgres"), "-D", str(folder / "data"), *options],
-        lambda _: subprocess.run(ask, check=False).returncode == 0,
-        cwd=folder,
-        user=user and user.pw_uid,
-        group=user and user.pw_gid,
-        extra_groups=[] if user else None,
-    )

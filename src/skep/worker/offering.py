@@ -22,6 +22,8 @@ _GENERATORS = 1000
 class Offering:
     def __init__(self, settings: Settings, folder: Path, clock: Clock, kinds: Iterable[str]) -> None:
         self._settings = settings
+        self._folder = folder
+        self._full = False
         self._clock = clock
         self._machine = Machine(folder, settings, clock)
         self._facts = self._machine.facts()
@@ -68,6 +70,18 @@ class Offering:
         if self._clock.now() - self._sample.at >= self._settings.sample_every:
             self._sample = self._machine.sample()
         return self._sample
+
+    def ill(self) -> str:
+        """Why nothing can be mirrored here; asked with each beat."""
+        found = os.statvfs(self._folder)
+        free = found.f_bavail * found.f_frsize
+        if found.f_flag & os.ST_RDONLY:
+            return "its disk cannot be written to"
+        # once it began to give away, a little more room must come before it stops
+        self._full = free < self._settings.disk_reserve * (2 if self._full else 1)
+        return (
+            f"{free:,} bytes are left on its disk, of {self._settings.disk_reserve:,} to be kept" if self._full else ""
+        )
 
     def refusal(self, run: Run, running: int) -> str:
         """Why a command is not run here and now; the dispatcher may know less than this machine does."""

@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import NotFound, SkepError
+from skep.errors import NotFound, SkepError, Unavailable
 from skep.link.carry import dial
 from skep.link.dial import Dial
 from skep.link.messages import AnswerBody, AskBody
@@ -61,7 +61,7 @@ class Replicating:
             raise TaskFailed(f"{source} is no longer wanted here")
         held = found.held
         wanted = CopyWanted(source, run.task, run.attempt)
-        where = "holder" if await self._through(held, wanted) else await self._anew(held)
+        where = "holder" if await self._through(held, wanted) else await self._anew(held, last=run.last)
         answer = await self._ask(Copied(source, held.epoch, run.task, run.attempt), None)
         if not isinstance(answer, Kept) or not answer.done:
             if await self._poller.find(source) is None:
@@ -70,8 +70,12 @@ class Replicating:
         return {"source": source, "from": where}
 
     async def recover(self, held: Held) -> None:
-        """The one who had it is gone: somebody else's copy is a better beginning than a clone."""
-        if not folder_of(self._data, held.source).exists():
+        """The mirror is lost, or was never here: somebody else's copy is a better beginning than a clone. NotAllowed:
+        another holds it now."""
+        if folder_of(self._data, held.source).exists():
+            return
+        with suppress(Unavailable, NotFound):
+            await self._ask(CopyWanted(held.source, "", 0, open=False), _TICKET_SECONDS)
             await self._through(held, CopyWanted(held.source, "", 0))
 
     async def _through(self, held: Held, wanted: CopyWanted) -> bool:
@@ -98,8 +102,11 @@ class Replicating:
         async with dial(found.address or here.targets[0], found.ticket, self._member, here.ca) as stream:
             yield stream
 
-    async def _anew(self, held: Held) -> str:
+    async def _anew(self, held: Held, *, last: bool) -> str:
+        """From the upstream, when it was tried often enough to find somebody who has it."""
         kind = self._kinds[held.kind]
+        if not last:
+            raise TaskFailed(f"nobody who has {held.source} can be reached yet")
         found = await kind.look(held)
         brought = await kind.fetch(held, found, lambda progress: None) if isinstance(found, Moved) else found
         if isinstance(brought, Failure):

@@ -185,7 +185,8 @@ class _Post:
     def beat(self) -> Beat:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
         progress = {**self.poller.progress, **self.indexing.progress}
-        return Beat(self._status(), load, self.poller.looked(), progress)
+        ill = self.offering.ill()
+        return Beat(f"draining: {ill}" if ill else self._status(), load, self.poller.looked(), progress, ill)
 
     async def obey(self, orders: Sequence[Order]) -> None:
         for order in orders:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from skep.clock import Clock
-from skep.errors import SkepError
+from skep.errors import NotAllowed, SkepError
 from skep.model.source import Failure, Held, Progress
 from skep.sources.base import Kind, Look, Moved, Same
 from skep.worker.store import Store
@@ -113,9 +113,11 @@ class Visits:
             if not watch.mended and (failure := await kind.mend(held)) is not None:
                 return failure
             watch.mended = True
-            if self.copy and told and not held.batches:
+            if self.copy and told:
                 await self.copy(held)
             return await kind.fetch(held, moved, lambda progress: report(watch, progress))
+        except NotAllowed as error:
+            return Failure("internal", error.message)
         except Exception as error:
             log.exception("fetching %s failed", held.url)
             return Failure("internal", f"{type(error).__name__}: {error}")
