@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 from skep.client.transport import API, Transport
-from skep.model.dataone import MemberNode, MemberNodes, NodeEdit, Story
+from skep.model.dataone import IndexEdit, Indexing, MemberNode, MemberNodes, NodeEdit, Story
 
 _NODES = f"{API}/dataone/nodes"
 
@@ -36,6 +36,15 @@ class DataOne:
 
     def explain(self, pid: str) -> Story:
         return self._transport.call("GET", f"{API}/dataone/explain", Story, query={"pid": pid})
+
+    def index(self, *, bulk: bool | None = None, audit: bool = False) -> Indexing:
+        """How the index stands, after bulk-load mode was begun or ended, or everything compared with it."""
+        path = f"{API}/dataone/index"
+        if audit:
+            self._transport.call("POST", f"{path}/audit", Indexing)
+        if bulk is not None:
+            return self._transport.call("PATCH", path, Indexing, body=IndexEdit(bulk))
+        return self._transport.call("GET", path, Indexing)
 
 
 def _path(id: str) -> str:

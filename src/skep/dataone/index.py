@@ -22,6 +22,7 @@ from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Rec
 from skep.errors import BadInput
 from skep.model.answers import RecordHit, RecordPage
 from skep.model.caller import Caller
+from skep.model.dataone import Indexing
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +32,6 @@ _AT_ONCE = 500
 #: of documents that are in memory at a time
 _BYTES_AT_ONCE = 8_000_000
 _AUDIT_EVERY = 600.0
-
-
-class Indexing(msgspec.Struct, frozen=True):
-    """How the index stands."""
-
-    waiting: int
-    #: since when the oldest waits
-    oldest: float | None
-    #: in bulk-load mode nothing is indexed
-    bulk: bool
 
 
 class RecordIndex:
@@ -91,7 +82,11 @@ class RecordIndex:
         )
         return Indexing(rows[0]["waiting"], rows[0]["oldest"], bool(rows[0]["bulk"]))
 
-    async def bulk(self, caller: Caller, on: bool) -> None:
+    async def show(self, caller: Caller) -> Indexing:
+        caller.need("read")
+        return await self.standing()
+
+    async def bulk(self, caller: Caller, on: bool) -> Indexing:
         """Bulk-load mode: nothing is indexed until it is over, then all of it."""
         caller.need("admin")
 
@@ -101,6 +96,13 @@ class RecordIndex:
             tx.ring(BACKLOG)
 
         await self._db.write(work)
+        return await self.standing()
+
+    async def check(self, caller: Caller) -> Indexing:
+        """An audit now; what it finds waits then."""
+        caller.need("admin")
+        await self.audit()
+        return await self.standing()
 
     async def drain(self) -> None:
         """Index everything that waits, unless bulk-load mode begins."""

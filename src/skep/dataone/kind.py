@@ -34,6 +34,12 @@ def base_of(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1").removesuffix("/v2")
 
 
+def _place(url: str) -> str:
+    """The same as an address of the catalogue, which has a path: a node may be all that its host is."""
+    base = base_of(url)
+    return base if urlsplit(base).path else f"{base}/v2"
+
+
 class DataoneAddresses:
     """What the catalogue knows of Member Nodes: their base URLs."""
 
@@ -41,14 +47,14 @@ class DataoneAddresses:
         self._guard = Guard(settings, SystemClock(), local=False)
 
     def check(self, url: str, *, local: bool) -> None:
-        if self._guard.check_url(base_of(url)).scheme not in ("http", "https"):
+        if self._guard.check_url(_place(url)).scheme not in ("http", "https"):
             raise BadUrl(f"{url[:200]!r} is no Member Node", hint="its base URL begins with https://")
 
     def clean(self, url: str) -> str:
-        return urls.clean(base_of(url))
+        return urls.clean(_place(url))
 
     def canonical(self, url: str) -> str:
-        return f"dataone:{urls.canonical(base_of(url))}"
+        return f"dataone:{urls.canonical(_place(url))}"
 
     def name(self, canonical: str) -> str:
         return urls.name(canonical.removeprefix("dataone:"))
@@ -195,7 +201,7 @@ class DataoneKind:
         known = self._clients.get(source.source)
         if known is None:
             key = self._keyring.find(source, self._guard.check_url(source.url), certificates=True)
-            known = NodeClient(self._http, self._guard, self._clock, source.url, "v2", key)
+            known = NodeClient(self._http, self._guard, self._clock, base_of(source.url), "v2", key)
             self._clients[source.source] = known
         return known
 

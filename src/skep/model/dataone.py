@@ -85,3 +85,17 @@ class Story(msgspec.Struct, frozen=True):
     replicas: dict[str, str] = {}
     offers: list[Standing] = []
     chapters: list[Chapter] = []
+
+
+class Indexing(msgspec.Struct, frozen=True):
+    """How the index of records stands."""
+
+    waiting: int
+    #: since when the oldest waits
+    oldest: float | None
+    #: bulk-load mode: nothing is indexed until it is over
+    bulk: bool
+
+
+class IndexEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bulk: bool

@@ -32,7 +32,7 @@ from skep.engines.db.base import Database
 from skep.engines.db.time import SharedClock
 from skep.engines.index.base import Searcher
 from skep.engines.log.base import Log, TxLog
-from skep.engines.open import find
+from skep.engines.open import Kind, find
 from skep.engines.records.base import Records
 from skep.fleet import openings
 from skep.fleet.interest import Interest
@@ -289,16 +289,19 @@ async def open_rooms(
 
 async def _engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database, Log, Blobs, Searcher, Records]:
     data = Path(settings.data)
-    db = await find("db", settings.database)(settings.database, data=data, durability=settings.durability)
-    stack.push_async_callback(db.close)
-    log = await find("log", settings.log)(settings.log, db=db)
-    stack.push_async_callback(log.close)
+    db = await _opened(stack, "db", settings.database, data=data, durability=settings.durability)
+    log = await _opened(stack, "log", settings.log, db=db)
     blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
-    searcher = await find("index", settings.index)(settings.index, data=data, db=db)
-    stack.push_async_callback(searcher.close)
-    records = await find("records", settings.records)(settings.records, data=data)
-    stack.push_async_callback(records.close)
+    searcher = await _opened(stack, "index", settings.index, data=data, db=db)
+    records = await _opened(stack, "records", settings.records, data=data)
     return db, log, blobs, searcher, records
+
+
+async def _opened(stack: AsyncExitStack, what: Kind, url: str, **given: Any) -> Any:
+    """The engine that the scheme of a URL names, until the stack is left."""
+    engine = await find(what, url)(url, **given)
+    stack.push_async_callback(engine.close)
+    return engine
 
 
 async def _time(db: Database, clock: Clock) -> tuple[Clock, list[Loop]]:

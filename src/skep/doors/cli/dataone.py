@@ -61,6 +61,17 @@ def explain(args: Namespace) -> int:
     return exits.OK
 
 
+def index(args: Namespace) -> int:
+    with Client() as client:
+        found = client.dataone.index(bulk=args.bulk, audit=args.audit)
+    if args.json:
+        print_json(found)
+    else:
+        mode = "bulk-load mode, nothing is indexed" if found.bulk else "indexing"
+        print(f"{mode}: {found.waiting:,} waiting, the oldest since {ago(found.oldest, time.time())}")
+    return exits.OK
+
+
 def _show(found: Sequence[MemberNode], json: bool) -> int:
     if json:
         for one in found:

@@ -12,6 +12,7 @@ def fill(parser: Command) -> None:
     verbs.add_parser("reconcile", help="list everything again", fill=_fill_reconcile, run="dataone:reconcile")
     verbs.add_parser("replay", help="try again what is parked", fill=_fill_replay, run="dataone:replay")
     verbs.add_parser("explain", help="why an object is, or is not, there", fill=_fill_explain, run="dataone:explain")
+    verbs.add_parser("index", help="how far the index of records is", fill=_fill_index, run="dataone:index")
 
 
 def _node(parser: Command) -> None:
@@ -41,4 +42,12 @@ def _fill_replay(parser: Command) -> None:
 
 def _fill_explain(parser: Command) -> None:
     parser.add_argument("pid", metavar="PID", help="the object's identifier")
+    json_option(parser)
+
+
+def _fill_index(parser: Command) -> None:
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--bulk", action="store_const", const=True, help="bulk-load mode: nothing is indexed")
+    mode.add_argument("--no-bulk", action="store_const", const=False, dest="bulk", help="index what waits, and go on")
+    parser.add_argument("--audit", action="store_true", help="compare all objects with their records, and repair")
     json_option(parser)

@@ -7,7 +7,7 @@ from litestar import get, patch, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.given import Asker, TheCore
-from skep.model.dataone import MemberNode, MemberNodes, NodeEdit, Story
+from skep.model.dataone import IndexEdit, Indexing, MemberNode, MemberNodes, NodeEdit, Story
 
 _TAGS = ["dataone"]
 Pid = Annotated[str, QueryParameter(min_length=1, max_length=800, description="an identifier or a series")]
@@ -60,4 +60,22 @@ async def explain_object(core: TheCore, caller: Asker, pid: Pid) -> Story:
     return await core.dataone.store.explain(caller, pid)
 
 
-HANDLERS = [list_nodes, show_node, approve_node, set_node, reconcile_node, replay_node, explain_object]
+@get("/dataone/index", tags=_TAGS, summary="How many objects wait to be indexed")
+async def show_index(core: TheCore, caller: Asker) -> Indexing:
+    return await core.dataone.index.show(caller)
+
+
+@patch("/dataone/index", tags=_TAGS, summary="Begin or end bulk-load mode, in which nothing is indexed")
+async def set_index(core: TheCore, caller: Asker, data: JSONBody[IndexEdit]) -> Indexing:
+    return await core.dataone.index.bulk(caller, data.bulk)
+
+
+@post("/dataone/index/audit", tags=_TAGS, summary="Compare all objects with their records, and repair", status_code=200)
+async def audit_index(core: TheCore, caller: Asker) -> Indexing:
+    return await core.dataone.index.check(caller)
+
+
+HANDLERS = [
+    *(list_nodes, show_node, approve_node, set_node, reconcile_node, replay_node, explain_object),
+    *(show_index, set_index, audit_index),
+]

@@ -10,6 +10,7 @@ from litestar.types import Scope
 
 import skep
 from skep.clock import SystemClock
+from skep.dataone.pids import encode
 from skep.doors.pages import show, static
 from skep.model.answers import ErrorBody
 from skep.model.caller import Caller
@@ -36,6 +37,7 @@ def _environment() -> Environment:
         "pieces": show.pieces,
         "excerpts": excerpts,
         "query": show.query,
+        "segment": encode,
         "quoted": quoted,
     }
     env.globals |= {"asset": static.url, "ago": show.ago, "count": show.count, "version": skep.__version__}

@@ -1,0 +1,85 @@
+"""A record of science metadata as a page: what, who, where, when, and what belongs to it."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get
+from litestar.params import QueryParameter
+
+from skep.dataone.solr import instant
+from skep.doors.http.given import Asked, Asker, TheCore
+from skep.doors.pages.render import page
+from skep.engines.records.base import Ask, OneOf
+from skep.model.caller import Caller
+
+_SIDES = ("west", "south", "east", "north")
+#: members of a package that are shown
+_SHOWN = 200
+Id = Annotated[str, QueryParameter(min_length=1, max_length=800)]
+
+
+class Box(msgspec.Struct, frozen=True):
+    """On a map of 360 by 180, as rectangles: two where it crosses the date line."""
+
+    parts: tuple[tuple[float, float, float, float], ...]
+    text: str
+
+
+def box(values: dict[str, Any]) -> Box | None:
+    sides = [values.get(f"{side}BoundCoord") for side in _SIDES]
+    if any(not isinstance(side, int | float) for side in sides):
+        return None
+    west, south, east, north = (float(side) for side in sides if side is not None)
+    spans = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+    height = max(north - south, 1.0)
+    parts = tuple((left + 180, 90 - north, max(right - left, 1.0), height) for left, right in spans)
+    return Box(parts, f"{south:g} to {north:g} N, {west:g} to {east:g} E")
+
+
+@get("/record", include_in_schema=False)
+async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> Response[bytes]:
+    """By query, not by path: an identifier may hold anything."""
+    found = await core.dataone.get(caller, id)
+    pid = found.meta.identifier
+    records = await _values(core, caller, [pid])
+    values = records.get(pid, {})
+    members = {one: await _members(core, caller, one) for one in _list(values, "resourceMap")[:3]}
+    if found.kind == "RESOURCE":
+        members[pid] = await _members(core, caller, pid)
+    return page(
+        request,
+        "record.html",
+        id=pid,
+        meta=found.meta,
+        kind=found.kind,
+        values=values,
+        box=box(values),
+        times=[instant(values[name])[:10] for name in ("beginDate", "endDate") if name in values],
+        members=members,
+        versions=await core.dataone.store.versions(pid),
+        held=found.blob is not None,
+    )
+
+
+async def _members(core: TheCore, caller: Caller, map: str) -> list[tuple[str, str, str]]:
+    """Identifier, title and format of each; of what the caller may not see, or we do not have, only the first."""
+    names = (await core.dataone.index.packages.members(map))[:_SHOWN]
+    records = await _values(core, caller, names)
+    return [
+        (name, str(records.get(name, {}).get("title", "")), str(records.get(name, {}).get("formatId", "")))
+        for name in names
+    ]
+
+
+async def _values(core: TheCore, caller: Caller, ids: list[str]) -> dict[str, dict[str, Any]]:
+    if not ids:
+        return {}
+    found = await core.dataone.index.search(caller, Ask(only=(OneOf("id", ids),), limit=len(ids)))
+    return {one.id: dict(one.values) for one in found.records}
+
+
+def _list(values: dict[str, Any], name: str) -> list[str]:
+    return list(values.get(name, []))
+
+
+HANDLERS = [record_page]

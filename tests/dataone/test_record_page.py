@@ -1,0 +1,67 @@
+"""Records in Skep's own search, and the page of each."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skep.doors.pages.records import box
+from skep.testing.documents import ORE, eml, resource_map
+
+from .cn_house import Served, served
+
+TRICKY = 'a/b?c#d&<e>"ü'
+
+
+@pytest.fixture
+async def cn(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as running:
+        yield running
+
+
+async def test_search_leads_to_the_page(cn: Served) -> None:
+    await cn.put(TRICKY, eml("Glaciers <of> the north", about="Cold."), obsoleted_by="new")
+    await cn.put("new", eml("Glaciers again"), obsoletes=TRICKY)
+    await cn.put("map", resource_map("map", {TRICKY: ["data/1", "absent"]}), format_id=ORE)
+    await cn.put("data/1", b"1", format_id="text/csv")
+    await cn.put("secret", eml("Glacier of gold"), access_policy=None)
+    for _ in range(2):
+        await cn.core.dataone.index.drain()
+    async with cn.client(accept="text/html") as client:
+        found = (await client.get("/", params={"q": "type:record glaciers"})).text
+        assert "/record?id=a%2Fb%3Fc%23d%26%3Ce%3E%22%C3%BC" in found
+        assert "Glaciers &lt;of&gt; the north" in found
+        page = await client.get("/record", params={"id": TRICKY})
+        assert page.status_code == 200
+        for part in (
+            *("Glaciers &lt;of&gt; the north", "<p>Cold.</p>", "Ada B. Lovelace", "glacier · ice core", "Cold Places"),
+            *("1999-01-01 to 2003-07-14", "Tarfala valley", 'class="box"', "67.5 to 68.2 N, 18.1 to 18.9 E"),
+            *("There is a newer version", "data%2F1", "absent", "text/csv", "Dryas octopetala"),
+        ):
+            assert part in page.text, part
+        assert (await client.get("/record", params={"id": "secret"})).status_code == 403
+        assert (await client.get("/record", params={"id": "nothing"})).status_code == 404
+        assert (await client.get("/record", params={"id": "data/1"})).status_code == 200
+        assert "Glacier of gold" not in (await client.get("/", params={"q": "type:record gold"})).text
+        found = (
+            await client.get("/api/v1/search", params={"q": "type:record glaciers"}, headers={"accept": "*/*"})
+        ).json()
+        assert sorted(one["id"] for one in found["records"]) == sorted([TRICKY, "new"])
+
+
+async def test_the_index_is_steered_over_the_api(cn: Served) -> None:
+    await cn.put("a", eml("Snow"))
+    async with cn.client(await cn.token("root", "admin")) as client:
+        assert (await client.get("/api/v1/dataone/index")).json()["waiting"] == 1
+        assert (await client.patch("/api/v1/dataone/index", json={"bulk": True})).json()["bulk"] is True
+        assert (await client.post("/api/v1/dataone/index/audit")).status_code == 200
+    async with cn.client() as client:
+        assert (await client.patch("/api/v1/dataone/index", json={"bulk": False})).status_code == 401
+
+
+def test_boxes() -> None:
+    sides = {"westBoundCoord": 170.0, "eastBoundCoord": -170.0, "southBoundCoord": -10.0, "northBoundCoord": 10.0}
+    across = box(sides)
+    assert across is not None
+    assert across.parts == ((350.0, 80.0, 10.0, 20.0), (0.0, 80.0, 10.0, 20.0))
+    assert box({**sides, "westBoundCoord": None}) is None
