@@ -116,19 +116,21 @@ def _geohash(fields: Mapping[str, Value | list[Value]]) -> dict[str, Value | lis
     return {f"geohash_{length}": whole[:length] for length in range(1, _GEOHASH + 1)}
 
 
+#: three bits of one direction and two of the other, in turn
+_LETTERS = "".join(
+    _BASE32[(a & 4) << 2 | (b & 2) << 2 | (a & 2) << 1 | (b & 1) << 1 | a & 1] for a in range(8) for b in range(4)
+)
+
+
 def geohash(latitude: float, longitude: float) -> str:
-    spans, at = [[-180.0, 180.0], [-90.0, 90.0]], (longitude, latitude)
-    letters = []
-    for letter in range(_GEOHASH):
-        number = 0
-        for bit in range(5):
-            turn = (letter * 5 + bit) % 2
-            middle = sum(spans[turn]) / 2
-            above = at[turn] >= middle
-            spans[turn][0 if above else 1] = middle
-            number = number * 2 + above
-        letters.append(_BASE32[number])
-    return "".join(letters)
+    along = min(int((longitude + 180) / 360 * (1 << 23)), (1 << 23) - 1)
+    across = min(int((latitude + 90) / 180 * (1 << 22)), (1 << 22) - 1)
+    letters, one, other, left, beside = "", along, across, 23, 22
+    for _ in range(_GEOHASH):
+        left, beside = left - 3, beside - 2
+        letters += _LETTERS[(one >> left & 7) * 4 + (other >> beside & 3)]
+        one, other, left, beside = other, one, beside, left
+    return letters
 
 
 def superseded(maps: Mapping[str, SystemMetadata]) -> Collection[str]:

@@ -10,13 +10,13 @@ _TAXON = f"{_COVERAGE}/taxonomicCoverage//taxonomicClassification"
 
 def person(element: Element) -> str:
     """`Ada B. Lovelace`, from an individualName."""
-    names = [words(one) for part in ("givenName", "surName") for one in element.iterfind(f"{{*}}{part}")]
+    names = [words(one) for part in ("givenName", "surName") for one in element.iterfind(part)]
     return " ".join(filter(None, names))
 
 
 def party(element: Element) -> str:
     """A person's name, else that of the organisation or position."""
-    individual = element.find("{*}individualName")
+    individual = element.find("individualName")
     name = "" if individual is None else person(individual)
     return name or child(element, "organizationName") or child(element, "positionName")
 
@@ -34,7 +34,7 @@ def species(element: Element) -> str | None:
 
 def text(element: Element) -> str:
     """Everything but the descriptions of tables, which drown the rest."""
-    return " ".join(whole(one) for one in element if not str(one.tag).endswith("dataTable"))
+    return " ".join(whole(one) for one in element if one.tag != "dataTable")
 
 
 EML: Table = {

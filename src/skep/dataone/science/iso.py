@@ -20,12 +20,12 @@ def party(element: Element) -> str:
 
 def maker(element: Element) -> str | None:
     """Of those who are cited, who made it; where nobody says so, everybody did."""
-    role = _role(element, "{*}role/{*}CI_RoleCode")
+    role = _role(element, "role/CI_RoleCode")
     return party(element) if role in _MAKERS or not role else None
 
 
 def published(element: Element) -> str | None:
-    kind = _role(element, "{*}dateType/{*}CI_DateTypeCode")
+    kind = _role(element, "dateType/CI_DateTypeCode")
     return child(element, "date") if kind == "publication" else None
 
 

@@ -1,12 +1,13 @@
 """A table of field -> places, applied to a document. A bad value costs that value and leaves a note, never the rest.
 
-Places are paths of element names from the root, whatever their namespaces; `//` is any depth, `*` any name.
+Places are XPaths from the root, of names without namespaces: those of real documents are not those of their schemas.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -34,7 +35,6 @@ _DATE = re.compile(
     r"(?:Z|[+-]\d\d:\d\d)?",
     re.ASCII,
 )
-_STEP = re.compile(r"[^/.]+")
 #: where a document says several times what its record holds once
 _LOWEST = {"beginDate", "southBoundCoord", "westBoundCoord"}
 _HIGHEST = {"endDate", "northBoundCoord", "eastBoundCoord"}
@@ -78,6 +78,9 @@ def document(body: bytes) -> Element:
     inside = root.getroottree().docinfo.internalDTD
     if inside is not None and next(iter(inside.iterentities()), None) is not None:
         raise ValueError("the document declares entities, which are not read")
+    if any("}" in one.tag for one in root.iterchildren("*")):
+        for element in root.iter("*"):
+            element.tag = element.tag.rpartition("}")[2]
     return root
 
 
@@ -86,7 +89,8 @@ SAFE = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_
 
 def words(element: Element) -> str:
     """All text below, blanks as one."""
-    return " ".join("".join(element.itertext()).split())
+    text = "".join(element.itertext()) if len(element) else element.text or ""
+    return " ".join(text.split())
 
 
 def whole(element: Element) -> str:
@@ -102,22 +106,17 @@ def prose(element: Element) -> str:
 
 def child(element: Element, path: str) -> str:
     """The text of the first such element, or none."""
-    found = element.find(anywhere(path))
+    found = element.find(path)
     return "" if found is None else words(found)
 
 
-def anywhere(path: str) -> str:
-    """`a//b` -> `{*}a//{*}b`: the namespaces of real documents are not those of their schemas."""
-    return path if path == "." else _STEP.sub(r"{*}\g<0>", path)
-
-
-_paths: dict[str, str] = {}
+_path = cache(etree.XPath)
 
 
 def _texts(done: Read, name: str, root: Element, places: Sequence[Place]) -> Iterable[str]:
     for place in places:
         path, how = (place, words) if isinstance(place, str) else place
-        for element in root.findall(_paths.get(path) or _paths.setdefault(path, anywhere(path))):
+        for element in _path(path)(root):
             try:
                 text = how(element)
             except (ValueError, LookupError) as error:

@@ -74,7 +74,7 @@ class FolderRecords:
         return self._shelves[kind]
 
     async def _write(self, kind: str, change: Change) -> None:
-        self._shelf(kind).prepare(change)
+        await _run(self._readers, partial(self._shelf(kind).prepare, change))
         done: Future[None] = Future()
         self._waiting[kind].append((change, done))
         self._writer.submit(self._drain, kind)

@@ -3,12 +3,12 @@
 import math
 import re
 from calendar import monthrange
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from skep.engines.records.base import Field, Record, Value
+from skep.engines.records.base import Field, FieldType, Record, Value
 from skep.errors import BadInput, BadQuery
 
 _DATE = re.compile(r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?Z?)?)?)?")
@@ -71,7 +71,7 @@ def _period(text: str) -> Bounds:
 
 
 def listed(value: Value | Sequence[Value]) -> Sequence[Value]:
-    return (value,) if isinstance(value, str | int | float) else value
+    return (value,) if isinstance(value, (str, int, float)) else value
 
 
 def checked(fields: dict[str, Field], record: Record) -> None:
@@ -85,21 +85,29 @@ def checked(fields: dict[str, Field], record: Record) -> None:
         values = listed(value)
         if len(values) > 1 and not field.many:
             raise BadInput(f"record {record.id!r} has {len(values)} values in {name!r}, which holds one")
+        fits = _FITS[field.type]
         for one in values:
-            if not _fits(field, one):
+            if not fits(one):
                 raise BadInput(f"record {record.id!r} has {str(one)[:100]!r} in {name!r}, which holds {field.type}")
 
 
-def _fits(field: Field, value: Value) -> bool:
-    match field.type:
-        case "text" | "keyword":
-            return isinstance(value, str) and _is_unicode(value)
-        case "bool":
-            return isinstance(value, bool)
-        case "int":
-            return isinstance(value, int) and not isinstance(value, bool) and value in _INT_RANGE
-        case "float" | "date":
-            return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_text(value: Value) -> bool:
+    return isinstance(value, str) and (value.isascii() or _is_unicode(value))
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+#: asked of every value of every record
+_FITS: dict[FieldType, Callable[[Value], bool]] = {
+    "text": _is_text,
+    "keyword": _is_text,
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool) and value in _INT_RANGE,
+    "float": _is_number,
+    "date": _is_number,
+}
 
 
 def _is_unicode(text: str) -> bool:
