@@ -10,6 +10,7 @@ from skep.dataone.store import Store
 from skep.engines.blobs.folder import FolderBlobs
 from skep.engines.db.base import Database
 from skep.engines.log.rows import open_rows
+from skep.engines.open import find
 from skep.fleet.service import Fleet
 from skep.sources.service import Sources
 from skep.testing.membernode import MemberNode
@@ -50,3 +51,10 @@ async def farm(database: Database, tmp_path: Path) -> AsyncIterator[Farm]:
 def node() -> Iterator[MemberNode]:
     with MemberNode() as running:
         yield running
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[Database]:
+    db = await find("db", "sqlite:")("sqlite:", data=tmp_path, durability="full")
+    yield db
+    await db.close()

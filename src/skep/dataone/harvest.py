@@ -134,6 +134,8 @@ class Visit:
             now = self._client.now
             window = await self._choose(since, now, span)
             missing = await self._list(window, full, window.place(now))
+            if window.until is not None and not self._client.ends:
+                continue  # it takes no notice of ends: then without
             if window.until is None:
                 return _lost(self._source, missing) if missing else True
             since, span = window.until, window.until - since
@@ -158,6 +160,9 @@ class Visit:
             page = await self._client.list(window, 0, PAGE)
             start = 0
             while page.object_info:
+                if any(window.until and one.date_sys_metadata_modified >= window.until for one in page.object_info):
+                    self._client.ends = False
+                    return ""
                 seen.update(hash(one.identifier) for one in page.object_info)
                 start += len(page.object_info)
                 total = page.total
