@@ -79,6 +79,7 @@ class NodeClient:
         self._guard = guard
         self._clock = clock
         self._base = base.rstrip("/")
+        self._home = urlsplit(self._base)[:2]
         self.version = version
         self._key = key
         self.gate = Gate()
@@ -137,7 +138,10 @@ class NodeClient:
         return await self._ask(errand.path, form=write_form(parts), any=True)
 
     async def _read(self, kind: type[T], path: str) -> T:
+        before = self._clock.now()
         reply = await self._ask(path)
+        if kind in (ObjectList, Node):
+            self._measure(reply, before)
         try:
             return parse(kind, reply.body, largest=LARGEST)
         except BadInput as error:
@@ -152,42 +156,37 @@ class NodeClient:
         any: bool = False,
     ) -> Reply:
         """Of redirects a few are followed, and with our credentials only to the same host."""
-        url, reply = f"{self._base}/{self.version}{path}", None
-        home = urlsplit(url)[:2]
+        url, origin, reply = f"{self._base}/{self.version}{path}", self._home, None
         for _ in range(_REDIRECTS):
             await self.gate.turn()
-            reply = await self._exchange(url, home, form, into)
+            reply = await self._exchange(url, origin, form, into)
             if reply.status not in (301, 302, 303, 307, 308) or not reply.redirect or form:
                 break
-            url = reply.redirect
+            url, origin = reply.redirect, urlsplit(reply.redirect)[:2]
         if reply is None or (reply.status != 200 and not any):
             raise _refused(path, reply)
         return reply
 
     async def _exchange(
-        self, url: str, home: tuple[str, str], form: tuple[str, bytes] | None, into: Sink | None
+        self, url: str, origin: tuple[str, str], form: tuple[str, bytes] | None, into: Sink | None
     ) -> Reply:
-        origin = urlsplit(url)[:2]
         parts = self._guard.check_url("{}://{}/node".format(*origin))
-        key = self._key if origin == home else None
+        key = self._key if origin == self._home else None
         certificate = key.certificate if key else ""
         headers = [f"Authorization: Bearer {key.token}"] if key and not certificate else []
         if form:
             headers += [f"Content-Type: {form[0]}", "Expect:"]
-        before = self._clock.now()
         try:
             addresses = await self._guard.resolve(parts.host, parts.port)
             pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
             if into:
                 into.reset()
             body, write = form[1] if form else None, into.write if into else None
-            reply = await self._http.ask(url, headers, body, pins, into=write, certificate=certificate)
+            return await self._http.ask(url, headers, body, pins, into=write, certificate=certificate)
         except (OSError, TimeoutError):
             raise Refused(0, f"the host '{parts.host}' was not found") from None
         except NetworkError as error:
             raise Refused(0, f"{parts.authority}: {error}") from None
-        self._measure(reply, before)
-        return reply
 
     def _measure(self, reply: Reply, before: float) -> None:
         line = next((line for line in reply.head if line[:5].lower() == b"date:"), b"")

@@ -1,16 +1,18 @@
 """Identifiers in paths. They are opaque: never normalised, encoded once, and one segment whatever they hold."""
 
+import re
 from urllib.parse import quote, unquote
 
 from skep.errors import BadInput
 
 LONGEST = 800
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 _SAFE = ":@$!*()',~&="
 
 
 def check(pid: str) -> str:
     """BadInput when it cannot be an identifier."""
-    if not pid or len(pid) > LONGEST or any(char.isspace() or char < " " or char == "\x7f" for char in pid):
+    if not pid or len(pid) > LONGEST or _BLANK.search(pid):
         raise BadInput(f"{pid[:80]!r} is no identifier", hint="1 to 800 characters, none of them blank")
     return pid
 
