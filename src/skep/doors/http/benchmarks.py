@@ -2,7 +2,7 @@
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody
 
 from skep.doors.http.given import Asker, Limit, PageToken, TheCore
 from skep.model.answers import Page
@@ -70,7 +70,9 @@ async def list_curves(core: TheCore, caller: Asker, name: FromPath[str]) -> Curv
 
 
 @get("/evaluations", tags=_TAGS, summary="Files that tasks made of results, the newest first")
-async def list_evaluations(core: TheCore, caller: Asker, benchmark: str = "", limit: Limit = 100) -> Evaluations:
+async def list_evaluations(
+    core: TheCore, caller: Asker, benchmark: FromQuery[str] = "", limit: Limit = 100
+) -> Evaluations:
     return Evaluations(await core.evaluations.list(caller, benchmark, limit))
 
 
