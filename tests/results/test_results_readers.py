@@ -78,6 +78,34 @@ def test_asv() -> None:
     ]
 
 
+def test_google_benchmark() -> None:
+    runs = [{"name": "BM_a/8", "run_type": "iteration", "real_time": n, "time_unit": "us"} for n in (3, 1, 2)]
+    mean = {"name": "BM_a/8_mean", "run_type": "aggregate", "real_time": 2, "time_unit": "us"}
+    error = {"name": "BM_b", "error_occurred": True, "error_message": "no input"}
+    assert of({"context": {}, "benchmarks": [*runs, mean, error]}) == [
+        Draft("time", group="BM_b", kind="failure", tags={"reason": "no input"}),
+        Draft("time", 2.0, "us", (3.0, 1.0, 2.0), "BM_a/8"),
+    ]
+
+
+def test_go() -> None:
+    text = b"""goos: linux
+BenchmarkParse/big-8   \t  1000\t  1200 ns/op\t   64 B/op\t  2 allocs/op
+BenchmarkParse/big-8   \t  1000\t  1300.5 ns/op\t   64 B/op\t  2 allocs/op
+BenchmarkAlone 10 7 hops
+PASS
+"""
+    eight = {"cores": "8"}
+    assert read("bench.txt", text) == [
+        Draft("time", 1250.25, "ns", (1200.0, 1300.5), "BenchmarkParse/big", tags=eight),
+        Draft("memory", 64.0, "B", (64.0, 64.0), "BenchmarkParse/big", tags=eight),
+        Draft("allocations", 2.0, "", (2.0, 2.0), "BenchmarkParse/big", tags=eight),
+        Draft("hops", 7.0, "hops", (7.0,), "BenchmarkAlone"),
+    ]
+    with pytest.raises(BadInput, match="file of go"):
+        read("bench.txt", b"BenchmarkA 10 7 ns/op fast MB/s\n")
+
+
 def test_json_lines() -> None:
     body = b'{"metric": "time", "values": [1, 2, 4], "unit": "s"}\n\n{"kind": "failure"}\n'
     wanted = [Draft("time", 2.0, "s", (1.0, 2.0, 4.0)), Draft(kind="failure", value=0.0)]
@@ -123,8 +151,21 @@ def test_a_hundred_megabytes_are_refused_by_their_size() -> None:
 
 
 KEYS = st.sampled_from(
-    ["results", "benchmarks", "machine_info", "result_columns", "stats", "median", "data", "command", "times", "params"]
-)  # fmt: skip
+    [
+        "results",
+        "benchmarks",
+        "machine_info",
+        "context",
+        "real_time",
+        "result_columns",
+        "stats",
+        "median",
+        "data",
+        "command",
+        "times",
+        "params",
+    ]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),

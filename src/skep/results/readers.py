@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
@@ -19,7 +20,7 @@ _WRONG = (ValueError, TypeError, KeyError, AttributeError, IndexError, Recursion
 
 
 def read(name: str, body: bytes) -> list[Draft]:
-    """The drafts in a file: JSON lines, or the JSON of pytest-benchmark, asv or hyperfine."""
+    """The drafts in a file: JSON lines, or what pytest-benchmark, asv, hyperfine, Google Benchmark or Go wrote."""
     if len(body) > LARGEST:
         raise TooLarge(
             f"{name} has more than {LARGEST:,} bytes",
@@ -34,16 +35,18 @@ def read(name: str, body: bytes) -> list[Draft]:
 
 
 def _found(name: str, body: bytes) -> Iterator[Draft]:
-    data = None if name.endswith(".jsonl") else _parsed(body)
+    own = name.endswith(".jsonl")
+    data, text = (None, "") if own else (_parsed(body), body.decode(errors="replace"))
     known = data.keys() if isinstance(data, dict) else ()
     reader = next((one for keys, one in _READERS.items() if set(keys) <= set(known)), None)
-    if reader is None:
+    if reader is None and not _GO_LINE.search(text):
         yield from _lines(name, body)
         return
     try:
-        yield from reader(data)
+        yield from reader(data) if reader else _go(text)
     except (msgspec.ValidationError, *_WRONG) as error:
-        raise BadInput(f"{name} looks like a file of {reader.__name__[1:]}, but is none: {error!r}"[:500]) from None
+        looks = reader.__name__[1:] if reader else "go"
+        raise BadInput(f"{name} looks like a file of {looks}, but is none: {error!r}"[:500]) from None
 
 
 def _parsed(body: bytes) -> Any:
@@ -104,8 +107,40 @@ def _asv(data: dict[str, Any]) -> Iterator[Draft]:
                 yield _draft(metric, value, unit, group, repeated or (), tags)
 
 
+def _google_benchmark(data: dict[str, Any]) -> Iterator[Draft]:
+    """The repetitions of a benchmark are one result; what the library makes of them is left to us."""
+    runs: dict[tuple[str, str], list[float]] = {}
+    for one in data["benchmarks"]:
+        name = one.get("run_name") or one["name"]
+        if one.get("error_occurred"):
+            reason = {"reason": str(one.get("error_message", ""))[:1000]}
+            yield Draft("time", kind="failure", group=name, tags=reason)
+        elif one.get("run_type", "iteration") == "iteration":
+            runs.setdefault((name, one.get("time_unit", "ns")), []).append(one["real_time"])
+    for (name, unit), values in runs.items():
+        yield _draft("time", None, unit, name, values, {})
+
+
+#: how Go says what a line measures
+_GO = {"ns/op": ("time", "ns"), "B/op": ("memory", "B"), "allocs/op": ("allocations", ""), "MB/s": ("speed", "MB/s")}
+_GO_LINE = re.compile(r"^(Benchmark\S*?)(?:-(\d+))?\s+\d+\s+(\d.*)$", re.MULTILINE)
+
+
+def _go(text: str) -> Iterator[Draft]:
+    """`go test -bench`: a line for each time a benchmark ran."""
+    runs: dict[tuple[str, str, str], list[float]] = {}
+    for name, cores, rest in _GO_LINE.findall(text):
+        words = rest.split()
+        for value, unit in zip(words[::2], words[1::2], strict=False):
+            runs.setdefault((name, cores, unit), []).append(float(value))
+    for (name, cores, unit), values in runs.items():
+        metric, short = _GO.get(unit, (unit, unit))
+        yield _draft(metric, None, short, name, values, {"cores": cores} if cores else {})
+
+
 _READERS: dict[tuple[str, ...], Callable[[Any], Iterator[Draft]]] = {
     ("benchmarks", "machine_info"): _pytest_benchmark,
+    ("benchmarks", "context"): _google_benchmark,
     ("results", "result_columns"): _asv,
     ("results",): _hyperfine,
 }

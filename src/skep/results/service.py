@@ -1,7 +1,7 @@
 """Results: what tasks measured, kept after the tasks themselves are forgotten."""
 
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from skep.model.result import KINDS, MACHINE, Aggregate, Draft, Result, ResultQu
 from skep.model.task import TaskSpec
 from skep.results.drafts import checked
 from skep.results.fields import FIELDS, FROM, Order, condition, field
-from skep.results.tables import RESULT, SERIES, STEPS, TAG, series_number
+from skep.results.tables import PLACES, RESULT, SERIES, STEPS, TAG, UNITS, series_number
 
 MOST_AT_ONCE = 10_000
 #: results of one attempt
@@ -172,7 +172,11 @@ class Results:
             private=int(caller.sees("private")),
             limit=limit,
         )
-        return [Result(*(one.decode(row[f"f_{name}"]) for name, one in FIELDS.items())) for row in reversed(rows)]
+        decoders = [one.decode for one in FIELDS.values()]
+        return [
+            Result(*(decode(value) for decode, value in zip(decoders, row.values(), strict=True)))
+            for row in reversed(rows)
+        ]
 
 
 class _Where:
@@ -262,10 +266,10 @@ async def _join(tx: Tx, wanted: set[Series]) -> None:
     """The first result of a series gives it its unit; another unit on the same curve would be a lie."""
     # in one order, or two transactions wait for each other
     numbered = sorted(((series_number(series), series) for series in wanted), key=lambda pair: pair[0])
-    await tx.many(SERIES, [{"id": number, **msgspec.structs.asdict(series)} for number, series in numbered])
-    ids = ", ".join(str(number) for number, _ in numbered)
-    rows = await tx.rows(f"SELECT id, unit FROM series WHERE id IN ({ids or 0})")  # noqa: S608
-    units = {row["id"]: row["unit"] for row in rows}
+    units = await _units(tx, {number for number, _ in numbered})
+    new = [(n, one) for n, one in numbered if n not in units or (units[n] is None and one.unit is not None)]
+    await tx.many(SERIES, [{"id": number, **msgspec.structs.asdict(series)} for number, series in new])
+    units |= await _units(tx, {number for number, _ in new})
     for number, series in numbered:
         if series.unit is not None and series.unit != units[number]:
             name = " ".join(part for part in (series.benchmark, series.group, series.metric) if part)
@@ -273,6 +277,16 @@ async def _join(tx: Tx, wanted: set[Series]) -> None:
                 f"{name!r} is measured in {units[number]!r}, and this result is in {series.unit!r}",
                 hint="convert it, or call the metric otherwise",
             )
+
+
+async def _units(tx: Tx, numbers: Iterable[int]) -> dict[int, str | None]:
+    """One statement however many there are, as it is prepared once; places left over ask for the first again."""
+    left, units = sorted(numbers), dict[int, str | None]()
+    while left:
+        some, left = left[:PLACES], left[PLACES:]
+        rows = await tx.rows(UNITS, **{f"n{n}": some[n] if n < len(some) else some[0] for n in range(PLACES)})
+        units |= {row["id"]: row["unit"] for row in rows}
+    return units
 
 
 def _tags(row: dict[str, Any], draft: Draft) -> list[dict[str, Value]]:

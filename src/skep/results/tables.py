@@ -36,6 +36,8 @@ SERIES = (
     "VALUES (:id, :benchmark, :source, :ref, :group, :metric, :machine, :unit) "
     "ON CONFLICT (id) DO UPDATE SET unit = excluded.unit WHERE series.unit IS NULL AND excluded.unit IS NOT NULL"
 )
+PLACES = 50
+UNITS = f"SELECT id, unit FROM series WHERE id IN ({', '.join(f':n{n}' for n in range(PLACES))})"  # noqa: S608
 RESULT = (
     "INSERT INTO result (id, series, task, attempt, number, context, kind, value, samples, tags, commit_id, made_at, "
     "at) VALUES (:id, :series, :task, :attempt, :number, :context, :kind, :value, :samples, :tags, :commit, :made_at, "

@@ -37,7 +37,7 @@ def _fill_show(parser: Command) -> None:
 def _fill_record(parser: Command) -> None:
     parser.add_argument("task", metavar="TASK", help="id of the task they are of")
     parser.add_argument(
-        "file", metavar="FILE", help="JSON lines, or what pytest-benchmark, asv or hyperfine wrote; - for stdin"
+        "file", metavar="FILE", help="JSON lines, or what pytest-benchmark, asv, hyperfine or go wrote; - for stdin"
     )
     json_option(parser)
 
