@@ -53,5 +53,10 @@ async def test_results(door: Door) -> None:
         assert 'rel="next"' in text
         assert (await client.get("/results", params={"where": "value>=59 metric=time"})).text.count("59 s") == 1
         assert "Nothing matches" in (await client.get("/results", params={"where": "metric=x"})).text
+        async with door.client(await door.token("write")) as writer:
+            large = await writer.post("/api/v1/results", content=b'{"task": "' + b"x" * 2_000_000)
+            assert large.status_code == 413
+            odd = await writer.post("/api/v1/results", json={"task": task, "results": [{"metric": "a", "valu": 1}]})
+            assert odd.status_code == 400
         wrong = await client.get("/results", params={"where": "fast"})
         assert wrong.status_code == 400 and "&#39;fast&#39; is no filter" in wrong.text

@@ -250,6 +250,10 @@ async def test_a_private_source_keeps_its_results(engine: Engine) -> None:
     assert (await room.aggregate(PUBLIC))[0].max == 3
     assert await room.points(PUBLIC, Series(source=ids[1], metric="time")) == []
     assert len(await room.points(SYSTEM, Series(source=ids[1], metric="time"))) == 1
+    hidden = await engine.submit(TaskSpec("one", argv=("nothing",), source=ids[1]))
+    writer = Caller("writer", frozenset({"read", "write"}))
+    with pytest.raises(NotFound, match="no task"):
+        await room.record(writer, (await engine.tasks(hidden))["one"].id, None, [Draft("time", 1.0)])
 
 
 async def test_export(engine: Engine) -> None:

@@ -1,22 +1,20 @@
 """Results: what tasks measured, kept after the tasks themselves are forgotten."""
 
-import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value
-from skep.errors import BadInput, Conflict, NotFound, TooLarge
+from skep.engines.db.base import Database, Tx
+from skep.errors import BadInput, NotFound, TooLarge
 from skep.model.answers import Page
 from skep.model.caller import Caller
-from skep.model.ids import result_id
-from skep.model.result import KINDS, MACHINE, Aggregate, Draft, Result, ResultQuery, Series
-from skep.model.task import TaskSpec
+from skep.model.result import KINDS, Aggregate, Draft, Result, ResultQuery, Series
 from skep.results.drafts import checked
 from skep.results.fields import FIELDS, FROM, Order, condition, field
-from skep.results.tables import PLACES, RESULT, SERIES, STEPS, TAG, UNITS, series_number
+from skep.results.storing import About, find_task, store
+from skep.results.tables import STEPS, series_number
 
 MOST_AT_ONCE = 10_000
 #: results of one attempt
@@ -28,7 +26,6 @@ _VISIBLE = (
     "AND (source.id = series.source OR source.name = series.source)))"
 )
 _KEY = "benchmark, source, ref, group_name, metric, machine"
-_spec = msgspec.json.Decoder(TaskSpec).decode
 
 
 class Results:
@@ -60,17 +57,11 @@ class Results:
         now = self._clock.now()
 
         async def work(tx: Tx) -> int:
-            row = await _task(tx, task, attempt, member)
+            row = await find_task(tx, task, attempt, member, private=caller.sees("private"))
             number = row["next"] if first is None else first
             if not 0 <= number <= MOST_OF_A_TASK - len(ready):
                 raise TooLarge(f"task {task} has more than {MOST_OF_A_TASK:,} results")
-            where = _Where(task, row, machine, now)
-            await _join(tx, {where.series(draft) for draft in ready})
-            known = await _known(tx, task, row["attempt"], number)
-            rows = [where.row(draft, number + n) for n, draft in enumerate(ready) if number + n not in known]
-            await tx.many(RESULT, rows)
-            await tx.many(TAG, [tag for row in rows for tag in _tags(row, ready[row["number"] - number])])
-            return len(rows)
+            return await store(tx, About(task, row, machine, now), ready, number)
 
         return await self._db.write(work)
 
@@ -177,120 +168,6 @@ class Results:
             Result(*(decode(value) for decode, value in zip(decoders, row.values(), strict=True)))
             for row in reversed(rows)
         ]
-
-
-class _Where:
-    """What a task says of all its results: where they stand on which curve."""
-
-    def __init__(self, task: str, row: Row, machine: str, now: float) -> None:
-        self._task = task
-        self._attempt: int = row["attempt"]
-        self._context: str = row["context"]
-        self._now = now
-        spec = _spec(row["spec"])
-        of = spec.properties.get
-        self._key = Series(
-            benchmark=of("skep.benchmark", ""),
-            source=of("skep.source", spec.source),
-            ref=of("skep.ref", ""),
-            machine=of(MACHINE, machine),
-        )
-        self._commit = of("skep.commit", "")
-        self._made_at = _seconds(of("skep.made_at", ""), now)
-
-    def series(self, draft: Draft) -> Series:
-        unit = None if draft.kind == "failure" else draft.unit
-        return msgspec.structs.replace(self._key, group=draft.group, metric=draft.metric, unit=unit)
-
-    def row(self, draft: Draft, number: int) -> dict[str, Any]:
-        return {
-            "id": result_id(self._task, self._attempt, number),
-            "series": series_number(self.series(draft)),
-            "task": self._task,
-            "attempt": self._attempt,
-            "number": number,
-            "context": self._context,
-            "kind": draft.kind,
-            "value": float(draft.value or 0.0),
-            "samples": msgspec.json.encode(draft.values).decode(),
-            "tags": msgspec.json.encode(draft.tags).decode(),
-            "commit": self._commit,
-            "made_at": self._made_at,
-            "at": self._now,
-        }
-
-
-def _seconds(text: str, now: float) -> float:
-    try:
-        seconds = float(text) if text else now
-    except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise BadInput(f"the property skep.made_at is {text[:80]!r}", hint="it is seconds since 1970")
-    return seconds
-
-
-async def _task(tx: Tx, id: str, attempt: int | None, member: str) -> Row:
-    rows = await tx.rows(
-        "SELECT attempt, context, worker, spec, (SELECT COALESCE(max(number) + 1, 0) FROM result "
-        "WHERE result.task = task.id AND result.attempt = task.attempt) AS next FROM task WHERE id = :id FOR UPDATE",
-        id=id,
-    )
-    if not rows:
-        raise NotFound(f"there is no task {id!r}", hint="`skep task list` shows those there are")
-    # between two placements it is nobody's
-    if attempt not in (None, rows[0]["attempt"]) or (member and rows[0]["worker"] not in (member, "")):
-        raise Conflict(f"attempt {attempt} of task {id} is over", hint="another one may be running")
-    return rows[0]
-
-
-async def _known(tx: Tx, task: str, attempt: int, first: int) -> set[int]:
-    """Numbers from `first` on that are stored. A retry measures anew: what the try before it measured makes room."""
-    old = "task = :task AND attempt < :attempt"
-    await tx.rows(
-        f"DELETE FROM result_tag WHERE result IN (SELECT id FROM result WHERE {old})",  # noqa: S608
-        task=task,
-        attempt=attempt,
-    )
-    await tx.rows(f"DELETE FROM result WHERE {old}", task=task, attempt=attempt)  # noqa: S608
-    rows = await tx.rows(
-        "SELECT number FROM result WHERE task = :task AND attempt = :attempt AND number >= :first",
-        task=task,
-        attempt=attempt,
-        first=first,
-    )
-    return {row["number"] for row in rows}
-
-
-async def _join(tx: Tx, wanted: set[Series]) -> None:
-    """The first result of a series gives it its unit; another unit on the same curve would be a lie."""
-    # in one order, or two transactions wait for each other
-    numbered = sorted(((series_number(series), series) for series in wanted), key=lambda pair: pair[0])
-    units = await _units(tx, {number for number, _ in numbered})
-    new = [(n, one) for n, one in numbered if n not in units or (units[n] is None and one.unit is not None)]
-    await tx.many(SERIES, [{"id": number, **msgspec.structs.asdict(series)} for number, series in new])
-    units |= await _units(tx, {number for number, _ in new})
-    for number, series in numbered:
-        if series.unit is not None and series.unit != units[number]:
-            name = " ".join(part for part in (series.benchmark, series.group, series.metric) if part)
-            raise Conflict(
-                f"{name!r} is measured in {units[number]!r}, and this result is in {series.unit!r}",
-                hint="convert it, or call the metric otherwise",
-            )
-
-
-async def _units(tx: Tx, numbers: Iterable[int]) -> dict[int, str | None]:
-    """One statement however many there are, as it is prepared once; places left over ask for the first again."""
-    left, units = sorted(numbers), dict[int, str | None]()
-    while left:
-        some, left = left[:PLACES], left[PLACES:]
-        rows = await tx.rows(UNITS, **{f"n{n}": some[n] if n < len(some) else some[0] for n in range(PLACES)})
-        units |= {row["id"]: row["unit"] for row in rows}
-    return units
-
-
-def _tags(row: dict[str, Any], draft: Draft) -> list[dict[str, Value]]:
-    return [{"result": row["id"], "name": name, "value": text} for name, text in draft.tags.items()]
 
 
 def _projected(name: str) -> Any:

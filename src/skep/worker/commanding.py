@@ -72,6 +72,7 @@ class Commanding:
         except asyncio.CancelledError:
             await self.runtime.cancel(*hold)  # it is asked to end, and after its grace it is made to
             await asyncio.wait([running])
+            self._recording.forget(hold)
             raise
         finally:
             result = self._results.pop(hold, None)

@@ -64,16 +64,20 @@ class Recording:
         """Returns when the coordinator has them all; what it refused is raised."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._waiting[hold])
-        self._next.pop(hold, None)
-        self._waiting.pop(hold, None)
-        if error := self._refused.pop(hold, None):
+        if error := self.forget(hold):
             raise error
+
+    def forget(self, hold: TaskHold) -> SkepError | None:
+        """Nobody waits for what becomes of them; those that are here are sent all the same."""
+        self._next.pop(hold, None)
+        return self._refused.pop(hold, None)
 
     async def run(self) -> None:
         """For ever."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(self._waiting.total)
+                # what is sent before it is counted counts less than nothing for a moment
+                await self._changed.wait_for(lambda: self._waiting.total() > 0)
             rows = await self._db.read(
                 "SELECT task, attempt, number, body FROM recorded ORDER BY task, attempt, number LIMIT :most",
                 most=_AT_ONCE,
@@ -96,13 +100,16 @@ class Recording:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 return
             log.warning("results of %s were refused: %s", record.task, error.message)
-            self._refused[hold] = error
+            if hold in self._next:
+                self._refused[hold] = error
         await self._db.write(lambda tx: _sent(tx, record))
         await self._count(hold, -len(record.results))
 
     async def _count(self, hold: TaskHold, change: int) -> None:
         async with self._changed:
             self._waiting[hold] += change
+            if not self._waiting[hold]:
+                del self._waiting[hold]
             self._changed.notify_all()
 
 
