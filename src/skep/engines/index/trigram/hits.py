@@ -8,7 +8,7 @@ from typing import Self
 from skep.engines.index.base import Standing, Visible
 from skep.engines.index.books import Books
 from skep.engines.index.trigram.compiled import Shelf
-from skep.engines.index.trigram.lanes import Lanes, Turn
+from skep.engines.index.trigram.lanes import Lanes, Ride
 from skep.engines.index.trigram.search import OutOfTime, Search
 from skep.engines.index.trigram.snapshot import Snapshot
 from skep.model.search import Counted, FileHit, Limits, Query
@@ -34,7 +34,7 @@ class _Work:
         self.deadline = deadline
         self.stopped = False
         self._loop = loop
-        self._turn = Turn(lanes)
+        self._ride = Ride(lanes)
         self._batch: list[FileHit] = []
         self._sent = 0.0
 
@@ -42,7 +42,7 @@ class _Work:
         query, visible, limits, shelf, books = asked
         try:
             search = Search(query, limits, self._watch, shelf, books)
-            self._turn.begin(self.deadline)
+            self._ride.begin(self.deadline)
             self._sent = time.monotonic() if limits.rank else 0.0  # the first goes out at once, whatever follows
             for hit in search.run(snapshot, visible):
                 if self.stopped:
@@ -53,10 +53,10 @@ class _Work:
         except Exception as error:
             self._send(error)
         finally:
-            self._turn.end()
+            self._ride.end()
 
     def _watch(self) -> None:
-        if self.stopped or time.monotonic() > self.deadline or not self._turn.go_on(self.deadline):
+        if self.stopped or time.monotonic() > self.deadline or not self._ride.go_on(self.deadline):
             raise OutOfTime
         self._send_what_waits()
 

@@ -20,8 +20,8 @@ class Lanes(ThreadPoolExecutor):
         self.short, self.long = Semaphore(at_once), Semaphore(max(1, at_once - 1))
 
 
-class Turn:
-    """Of one search, whose thread waits here until it may go on. False: `until` came first."""
+class Ride:
+    """One search on the lanes: its thread waits here until it may go on. False: `until` came first."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
