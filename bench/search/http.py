@@ -74,10 +74,10 @@ def ask(connection: http.client.HTTPConnection, token: str, query: str) -> tuple
 
 
 def compare(port: int, token: str, env: dict[str, str]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port)
     ours: list[float] = []
     theirs: list[float] = []
     for _, query, csearch, _ in QUERIES:
+        connection = http.client.HTTPConnection("127.0.0.1", port)  # one that is idle for long is closed
         pairs = [
             (ask(connection, token, query)[0], first_lines(["csearch", *csearch], env)[0]) for _ in range(ROUNDS + 1)
         ][1:]
