@@ -18,12 +18,12 @@ _LARGEST = 100_000
 MOST_VARIANTS = 64
 #: field -> least and most
 _BOUNDS: dict[str, tuple[float, float]] = {
-    "points": (0, 100_000),
+    "points": (0, 9_000),
     "repetitions": (1, 1000),
     "warmup": (0, 100),
     "timeout": (1, 10**7),
     "parallel": (1, 100),
-    "per_hour": (1, 100_000),
+    "per_hour": (1, 9_000),
     "least": (0, 10),
 }
 

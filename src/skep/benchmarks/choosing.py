@@ -6,6 +6,9 @@ import msgspec
 
 from skep.model.benchmark import BenchmarkSpec, Commit, Span, Want
 
+#: of a range; a generator remembers a few more
+MOST_POINTS = 9_000
+
 
 class Choice(msgspec.Struct, frozen=True):
     commit: Commit
@@ -59,7 +62,7 @@ def choose(
         narrow.append(span.step)
     if spec.mode == "range":
         for ref, commits in histories.items():
-            for commit in spread(commits, spec.points or len(commits)):
+            for commit in spread(commits, spec.points or MOST_POINTS):
                 if key_of(ref, commit.id) not in generated:
                     return Choice(commit, ref), narrow, fulfilled
     return None, narrow, fulfilled

@@ -22,7 +22,7 @@ from skep.results.service import Results
 from skep.topics.service import STEPS, Topics
 
 #: newest points of a series that are looked at
-MOST_POINTS = 1000
+MOST_POINTS = 400
 #: a step found again so many points away is the same one
 _NEAR = 3
 _MOST_RESULTS = 1000
@@ -53,7 +53,7 @@ class Finding:
     def _step(self, benchmark: str, series: Series, points: Sequence[Result], found: Found) -> Step:
         at = locate(points, found)
         point = points[at]
-        previous = next(one for one in reversed(points[:at]) if one.commit != point.commit)
+        previous = next((one for one in reversed(points[:at]) if one.commit != point.commit), point)
         return Step(
             id_of(benchmark, series, point.commit),
             series.benchmark,

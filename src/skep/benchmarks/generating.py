@@ -38,6 +38,8 @@ _MISSING_SECONDS = 30.0
 _AT_ONCE = 100
 _HOUR = 3600.0
 _MOST_TASKS = 1000
+#: contexts that a generator is told of, the newest
+MOST = 10_000
 _LARGEST_STATE = 100_000
 #: a benchmark of whose newest contexts so many failed is given up
 _RECENT, _LEAST_RECENT, _FAILING = 20, 10, 0.9
@@ -183,14 +185,12 @@ class Generating:
         row = await self._row(id)
         if row["state"] != "running":
             raise Conflict(f"the benchmark is {row['state']}: {row['reason']}")
-        generated = await self._db.read("SELECT key, state, at FROM generated WHERE benchmark = :id ORDER BY at", id=id)
-        spec, now = spec_of(bytes(row["spec"])), self._clock.now()
-        tips = await self._db.read(
-            "SELECT name, version FROM entry WHERE source = :source AND version IS NOT NULL "
-            "AND name LIKE 'refs/heads/%' ORDER BY name LIMIT 10000",
-            source=row["source"],
+        generated = await self._db.read(
+            "SELECT key, state, at FROM generated WHERE benchmark = :id ORDER BY at DESC LIMIT :most", id=id, most=MOST
         )
+        spec, now = spec_of(bytes(row["spec"])), self._clock.now()
         source = await self._sources.show(SYSTEM, row["source"])
+        tips = {ref: await self._tip(row["source"], ref) for ref in spec.refs or (source.default_branch,)}
         spans = await self._finding.open(id)
         turn = Turn(
             spec.name,
@@ -201,12 +201,18 @@ class Generating:
             and sum(one["at"] > now - _HOUR for one in generated) < spec.per_hour,
             {one["key"]: one["state"] for one in generated},
             row["resubmits"],
-            {str(one["name"]).removeprefix("refs/heads/"): one["version"] for one in tips},
+            {ref: tip for ref, tip in tips.items() if tip},
             source.default_branch,
             tuple(Span(step.id, step.ref, step.previous, step.commit) for step in spans),
             msgspec.json.decode(row["wants"], type=tuple[Want, ...]),
         )
         return turn.stamped()
+
+    async def _tip(self, source: str, ref: str) -> str:
+        rows = await self._db.read(
+            "SELECT version FROM entry WHERE source = :source AND name = :name", source=source, name=f"refs/heads/{ref}"
+        )
+        return str(rows[0]["version"] or "") if rows else ""
 
     async def _submit(self, tx: Tx, own: dict[str, Value], asked: Generated) -> str:
         """One transaction: the context, its key, and what the generator saved. A repeat is the same context."""

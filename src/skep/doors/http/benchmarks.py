@@ -1,8 +1,10 @@
 """Benchmarks: add, list, show, pause, resume, remove; what they found, and pictures of it."""
 
+from typing import Annotated
+
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.given import Asker, Limit, PageToken, TheCore
 from skep.model.answers import Page
@@ -10,6 +12,7 @@ from skep.model.benchmark import Benchmark, BenchmarkSpec, Evaluation, Step, Wan
 from skep.model.result import Series
 
 _TAGS = ["benchmarks"]
+OfBenchmark = Annotated[str, QueryParameter(description="only those of this one", max_length=100)]
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -71,7 +74,7 @@ async def list_curves(core: TheCore, caller: Asker, name: FromPath[str]) -> Curv
 
 @get("/evaluations", tags=_TAGS, summary="Files that tasks made of results, the newest first")
 async def list_evaluations(
-    core: TheCore, caller: Asker, benchmark: FromQuery[str] = "", limit: Limit = 100
+    core: TheCore, caller: Asker, benchmark: OfBenchmark = "", limit: Limit = 100
 ) -> Evaluations:
     return Evaluations(await core.evaluations.list(caller, benchmark, limit))
 
