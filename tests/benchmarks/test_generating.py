@@ -9,13 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from skep.benchmarks.notices import Notices
 from skep.clock import SystemClock
+from skep.config import Settings
 from skep.engines.db.base import Tx
 from skep.errors import BadInput, Conflict, NotFound, SkepError
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Turn
+from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Turn
 from skep.model.caller import SYSTEM, Caller
 from skep.model.member import Offer
 from skep.model.task import Call, Reply, Run, TaskSpec
+from skep.sources.git.guard import Guard
+from skep.sources.git.http import Http
+from skep.sources.git.lsrefs import ca_bundle
 from skep.testing.postgres import fresh_database
 from skep.worker.doer import Doing, TaskFailed
 from tests.tasks.house import Engine, Hand, MovableClock, coordinator
@@ -262,3 +267,35 @@ async def test_benchmarks_of_the_file_come_and_go_with_it(tmp_path: Path) -> Non
         assert (await room.list(SYSTEM)).items == []
         with pytest.raises(BadInput):
             await room.start([SPEC, SPEC])
+
+
+async def test_a_webhook_inside_the_network_is_never_asked_and_given_up(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1000))
+        writer.close()
+
+    async with coordinator(tmp_path, "sqlite:", MovableClock()) as engine:
+        server = await asyncio.start_server(hear, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        http = Http(ca=ca_bundle(), timeout=5.0, largest=10_000, connections=1)
+        notices = Notices(engine.db, engine.clock, http, Guard(Settings(), engine.clock, local=False))
+        names = ("stp_1", "speed", "src_1", "main", "", "time", "cpu", "s", "b" * 40, "a" * 40)
+        step = Step(*names, 1.0, "a", "s", 1.0, 2.0, 1.0, 0.0, "told", 1.0)
+        await engine.sql(
+            "INSERT INTO step (id, benchmark, series, made_at, state, body, webhook, tries, next_try) "
+            "VALUES ('stp_1', 'b', 's', 1, 'told', :body, :webhook, 0, 0)",
+            body=msgspec.json.encode(step),
+            webhook=f"http://127.0.0.1:{port}/",
+        )
+        assert isinstance(engine.clock, MovableClock)
+        for tries in range(1, 9):
+            await notices.once()
+            (row,) = await engine.sql("SELECT tries, webhook FROM step")
+            assert (row["tries"], bool(row["webhook"])) == (tries, tries < 8)
+            engine.clock.ahead += 10_000
+        await http.close()
+        server.close()
+        await server.wait_closed()
+    assert heard == []
