@@ -2,19 +2,16 @@
 
 import sys
 import time
-import tomllib
 from argparse import Namespace
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
+from skep.doors.cli.files import read_tables, read_text
 from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.parser import Command, json_option
 from skep.doors.cli.terminal import ago, clean, table, width
-from skep.errors import BadInput
 from skep.model.benchmark import Benchmark, BenchmarkSpec, Step
 
 
@@ -71,20 +68,8 @@ def add(args: Namespace) -> int:
 
 
 def read(file: str, code: str | None = None) -> list[BenchmarkSpec]:
-    """All of a file are looked at before the first is added."""
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        content: dict[str, Any] = tomllib.loads(text)
-        given = content.get("benchmark", [content])
-        if code:
-            given = [{**one, "code": Path(code).read_text(encoding="utf-8")} for one in given]
-        return msgspec.convert(given, list[BenchmarkSpec])
-    except OSError as error:
-        raise BadInput(f"{error.filename}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: is not TOML: {error}") from error
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{file}: {error}", hint="docs/benchmarks.md shows what a benchmark is made of") from error
+    specs = read_tables(file, "benchmark", BenchmarkSpec)
+    return [msgspec.structs.replace(one, code=read_text(code)) for one in specs] if code else specs
 
 
 def listing(args: Namespace) -> int:

@@ -1,20 +1,16 @@
 """`skep rule …`: what is done on every change, or by the clock."""
 
-import sys
 import time
-import tomllib
 from argparse import Namespace
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
+from skep.doors.cli.files import read_tables
 from skep.doors.cli.listing import print_all, print_json
 from skep.doors.cli.parser import Command, json_option
 from skep.doors.cli.terminal import ago, clean
-from skep.errors import BadInput
 from skep.model.rule import Rule, RuleEdit, RuleSpec
 
 
@@ -57,17 +53,7 @@ def add(args: Namespace) -> int:
 
 
 def read(file: str) -> list[RuleSpec]:
-    """All of a file are looked at before the first is made."""
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        content: dict[str, Any] = tomllib.loads(text)
-        return msgspec.convert(content.get("rule", [content]), list[RuleSpec])
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: is not TOML: {error}") from error
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{file}: {error}", hint="docs/rules.md shows what a rule is made of") from error
+    return read_tables(file, "rule", RuleSpec)
 
 
 def listing(args: Namespace) -> int:

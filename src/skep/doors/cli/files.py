@@ -1,0 +1,33 @@
+"""Files that people hand to a command."""
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from skep.errors import BadInput
+
+T = TypeVar("T")
+
+
+def read_text(file: str) -> str:
+    """`-` is standard input."""
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: is not UTF-8: {error}") from error
+
+
+def read_tables(file: str, name: str, kind: type[T]) -> list[T]:
+    """One as the whole of a TOML file, or several as `[[name]]`; all are looked at before anything is done with one."""
+    try:
+        content: dict[str, Any] = tomllib.loads(read_text(file))
+        return msgspec.convert(content.get(name, [content]), list[kind])  # type: ignore[valid-type]
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{file}: is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{file}: {error}", hint=f"docs/{name}s.md shows what a {name} is made of") from error
