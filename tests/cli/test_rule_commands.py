@@ -43,7 +43,7 @@ def test_add_from_standard_input(home: FakeSkep, monkeypatch: pytest.MonkeyPatch
     ("text", "wrong"),
     [
         (b"name = ", "is not TOML"),
-        (b"\xff", "is not TOML"),
+        (b"\xff", "is not UTF-8"),
         (b"name = 'a'", "context"),
         (b"[[rule]]\nname = 'a'\ncontext = {name = 'x'}\nwhen = 1", "when"),
         (b"rule = 7", "Expected `array`"),
