@@ -60,8 +60,10 @@ class Replicating:
         if not isinstance(found, CopyFrom):
             raise TaskFailed(f"{source} is no longer wanted here")
         held = found.held
-        wanted = CopyWanted(source, run.task, run.attempt)
-        where = "holder" if await self._through(held, wanted) else await self._anew(held, last=run.last)
+        where = "nowhere"  # only git has a mirror to copy
+        if held.kind == "git":
+            wanted = CopyWanted(source, run.task, run.attempt)
+            where = "holder" if await self._through(held, wanted) else await self._anew(held, last=run.last)
         answer = await self._ask(Copied(source, held.epoch, run.task, run.attempt), None)
         if not isinstance(answer, Kept) or not answer.done:
             if await self._poller.find(source) is None:
