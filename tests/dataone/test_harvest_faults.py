@@ -46,8 +46,8 @@ def fill(node: MemberNode, count: int, step: int = 1) -> None:
     ids=range(9),
 )
 async def test_lists_of_every_kind(farm: Farm, node: MemberNode, faults: Faults, monkeypatch: Any) -> None:
-    monkeypatch.setattr("skep.dataone.harvest.WINDOW", 10)
-    monkeypatch.setattr("skep.dataone.harvest.PAGE", 5)
+    monkeypatch.setattr("skep.dataone.listing.WINDOW", 10)
+    monkeypatch.setattr("skep.dataone.listing.PAGE", 5)
     monkeypatch.setattr("skep.dataone.kind.PAGE", 5)
     node.faults = faults
     fill(node, 40)
@@ -69,7 +69,7 @@ async def test_lists_of_every_kind(farm: Farm, node: MemberNode, faults: Faults,
 async def test_a_list_that_is_shuffled_concludes_nothing_it_has_not_seen(
     farm: Farm, node: MemberNode, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("skep.dataone.harvest.PAGE", 5)
+    monkeypatch.setattr("skep.dataone.listing.PAGE", 5)
     monkeypatch.setattr("skep.dataone.kind.PAGE", 5)
     node.faults = Faults(order="shuffled")
     fill(node, 30)
@@ -83,7 +83,7 @@ async def test_a_list_that_is_shuffled_concludes_nothing_it_has_not_seen(
 
 
 async def test_one_moment_with_very_many_objects(farm: Farm, node: MemberNode, monkeypatch: Any) -> None:
-    monkeypatch.setattr("skep.dataone.harvest.WINDOW", 10)
+    monkeypatch.setattr("skep.dataone.listing.WINDOW", 10)
     fill(node, 50, step=0)
     held = await farm.add(node)
     assert await farm.visit(held) is None
@@ -292,8 +292,8 @@ async def test_a_signal_while_its_object_is_in_hand_leads_to_one_more_run(farm: 
 async def test_the_queue_is_bounded_and_listing_goes_on_later(
     sqlite: Database, tmp_path: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("skep.dataone.harvest.WINDOW", 10)
-    monkeypatch.setattr("skep.dataone.harvest.PAGE", 10)
+    monkeypatch.setattr("skep.dataone.listing.WINDOW", 10)
+    monkeypatch.setattr("skep.dataone.listing.PAGE", 10)
     monkeypatch.setattr("skep.dataone.kind.PAGE", 10)
     farm = await Farm(sqlite, tmp_path, queue=(5, 20)).start()
     most = 0

@@ -5,10 +5,8 @@ same memory, and a kill loses nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-
-import msgspec
 
 from skep.clock import Clock
 from skep.dataone.asks import (
@@ -16,7 +14,6 @@ from skep.dataone.asks import (
     Brought,
     Errand,
     Harvest,
-    Listed,
     Objects,
     Queued,
     Ran,
@@ -25,31 +22,21 @@ from skep.dataone.asks import (
 )
 from skep.dataone.client import NodeClient, Refused
 from skep.dataone.formats import Formats
-from skep.dataone.types import Checksum, ObjectInfo, ObjectList, SystemMetadata
-from skep.dataone.windows import Window, choose
+from skep.dataone.listing import ASK_BYTES, Listing, weight
+from skep.dataone.types import Checksum, SystemMetadata
 from skep.model.dataone import Limits
 from skep.model.ids import new_id
-from skep.model.source import Failure, Held
+from skep.model.source import Held
 from skep.sources.base import Ask
 
-PAGE = 1_000
-#: objects of one window, which is listed again whole when it was not steady
-WINDOW = 5_000
-_STEADY_TRIES = 3
 #: objects and bytes that are handed over together
 _OBJECTS, _BYTES = 100, 4 << 20
-#: bytes of one ask, well below what a frame may have
-_ASK = 500_000
 #: objects taken from the queue together
 _TAKE = 200
 #: larger ones go to disk by themselves
 _LARGE = 1 << 20
 #: answers in a row that did not come, until the node is left alone
 _DEAD = 10
-
-
-class Unsteady(Exception):
-    """A list that does not hold together: nothing is concluded from it."""
 
 
 class _Catch:
@@ -90,15 +77,12 @@ class _Catch:
         return ""
 
 
-class Visit:
+class Visit(Listing):
     def __init__(
         self, source: Held, plan: Harvest, client: NodeClient, ask: Ask, clock: Clock, formats: Formats, folder: Path
     ) -> None:
         """`folder`: where packs are until they are handed over."""
-        self._source = source
-        self._plan = plan
-        self._client = client
-        self._ask = ask
+        super().__init__(source, plan, client, ask)
         self._clock = clock
         self._formats = formats
         self._folder = folder
@@ -115,83 +99,8 @@ class Visit:
         self._handing: asyncio.Task[Queued] | None = None
         self._silent = 0
         self._broken: BaseException | None = None
-        #: objects handed over, and those that wait
+        #: objects handed over
         self.brought = 0
-        self.due = plan.due
-
-    @property
-    def _me(self) -> tuple[str, int]:
-        return self._source.source, self._source.epoch
-
-    # listing
-
-    async def list_all(self, since: int, *, full: bool) -> Failure | bool:
-        """Until all is listed (True), or enough waits (False)."""
-        span: int | None = None
-        while True:
-            if self.due >= self._plan.queue[1] and not full:
-                return False
-            now = self._client.now
-            window = await self._choose(since, now, span)
-            missing = await self._list(window, full, window.place(now))
-            if window.until is not None and not self._client.ends:
-                continue  # it takes no notice of ends: then without
-            if window.until is None:
-                return _lost(self._source, missing) if missing else True
-            since, span = window.until, window.until - since
-
-    async def _choose(self, since: int, now: int, span: int | None) -> Window:
-        if not (self._client.slices and self._client.ends):
-            return Window(since, None)
-        probes = choose(since, now, WINDOW, span)
-        window = next(probes)
-        try:
-            while True:
-                window = probes.send((await self._client.list(window, 0, 0)).total)
-                if not (self._client.slices and self._client.ends):
-                    return Window(since, None)
-        except StopIteration as end:
-            found: Window = end.value
-            return found
-
-    async def _list(self, window: Window, full: bool, place: int) -> str:
-        for _ in range(_STEADY_TRIES):
-            seen: set[int] = set()
-            page = await self._client.list(window, 0, PAGE)
-            start = 0
-            while page.object_info:
-                if any(window.until and one.date_sys_metadata_modified >= window.until for one in page.object_info):
-                    self._client.ends = False
-                    return ""
-                seen.update(hash(one.identifier) for one in page.object_info)
-                start += len(page.object_info)
-                total = page.total
-                if start >= total or not self._client.slices:
-                    break
-                await self.tell(page.object_info, full=full)
-                page = await self._client.list(window, start, PAGE)
-                page = page if page.object_info else ObjectList(total=total)
-            if len(seen) >= page.total:
-                return (await self.tell(page.object_info, full=full, place=place, last=window.until is None)).missing
-        raise Unsteady(f"its list says {page.total} objects, and has {len(seen)}")
-
-    async def tell(
-        self, entries: tuple[ObjectInfo, ...], *, full: bool, place: int | None = None, last: bool = False
-    ) -> Queued:
-        caps = [
-            word for word, can in (("start and count", self._client.slices), ("toDate", self._client.ends)) if not can
-        ]
-        note = f"it does not know {' and '.join(caps)}" if caps else ""
-        skew = self._client.skew
-        *before, end = lots(entries)
-        for lot in before:
-            await self._ask(Listed(*self._me, entries=lot, full=full, skew=skew, note=note))
-        found = await self._ask(Listed(*self._me, entries=end, place=place, full=full, last=last, skew=skew, note=note))
-        assert isinstance(found, Queued)
-        self.due = found.due
-        return found
-
-    # bringing
 
     async def bring(self, until: float, report: Callable[[int, int], None]) -> None:
         """What waits, until there is nothing more or it is time to let others."""
@@ -250,7 +159,7 @@ class Visit:
                 await self._fetch(item)
             self._open -= 1
             self._ended.set()
-            if len(self._done) >= _OBJECTS or len(self._pack) >= _BYTES or self._weight >= _ASK:
+            if len(self._done) >= _OBJECTS or len(self._pack) >= _BYTES or self._weight >= ASK_BYTES:
                 await self._hand_over()
 
     async def _run(self, errand: Errand) -> Ran:
@@ -263,7 +172,7 @@ class Visit:
     async def _fetch(self, wanted: Wanted) -> None:
         try:
             meta = await self._client.meta(wanted.pid)
-            if meta.identifier != wanted.pid or weight(meta) > _ASK:
+            if meta.identifier != wanted.pid or weight(meta) > ASK_BYTES:
                 wrong = "its system metadata is too large" if meta.identifier == wanted.pid else "it is another object"
                 self._trouble(wanted.pid, f"{wrong}: {meta.identifier[:100]}", "never")
                 return
@@ -354,28 +263,3 @@ class Visit:
         self.due = found.due
         self.brought += len(done)
         return found
-
-
-def weight(one: msgspec.Struct) -> int:
-    return len(msgspec.msgpack.encode(one))
-
-
-def lots(entries: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, ...]]:
-    """As many as fit into one ask each; at least one, which may be empty. What is larger by itself is left out."""
-    found: list[list[ObjectInfo]] = [[]]
-    size = 0
-    for one in entries:
-        if (heavy := weight(one)) > _ASK:
-            continue
-        if size + heavy > _ASK:
-            found.append([])
-            size = 0
-        found[-1].append(one)
-        size += heavy
-    return [tuple(lot) for lot in found]
-
-
-def _lost(source: Held, missing: str) -> Failure:
-    loss, _, count = missing.partition(" ")
-    message = f"{source.url} no longer lists {count} objects; `skep source accept` deletes what it really has not"
-    return Failure("emptied", message, loss=loss)

@@ -10,7 +10,8 @@ from skep.config import Settings
 from skep.dataone.asks import Harvest, MeetNode, PlanHarvest
 from skep.dataone.client import NodeClient, Refused
 from skep.dataone.formats import Formats
-from skep.dataone.harvest import PAGE, Unsteady, Visit
+from skep.dataone.harvest import Visit
+from skep.dataone.listing import PAGE, Unsteady
 from skep.dataone.windows import Window
 from skep.errors import BadInput, BadUrl, SkepError, Unavailable
 from skep.model.credential import Key

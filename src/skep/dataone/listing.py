@@ -1,0 +1,128 @@
+"""Listing a Member Node, on the worker that holds it: window by window, page by page, each told to the coordinator."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.dataone.asks import Harvest, Listed, Queued
+from skep.dataone.client import NodeClient
+from skep.dataone.types import ObjectInfo, ObjectList
+from skep.dataone.windows import Window, choose
+from skep.model.source import Failure, Held
+from skep.sources.base import Ask
+
+PAGE = 1_000
+#: objects of one window, which is listed again whole when it was not steady
+WINDOW = 5_000
+_STEADY_TRIES = 3
+#: bytes of one ask, well below what a frame may have
+ASK_BYTES = 500_000
+
+
+class Unsteady(Exception):
+    """A list that does not hold together: nothing is concluded from it."""
+
+
+class Listing:
+    def __init__(self, source: Held, plan: Harvest, client: NodeClient, ask: Ask) -> None:
+        self._source = source
+        self._plan = plan
+        self._client = client
+        self._ask = ask
+        #: objects that wait in the queue
+        self.due = plan.due
+
+    @property
+    def _me(self) -> tuple[str, int]:
+        return self._source.source, self._source.epoch
+
+    async def list_all(self, since: int, *, full: bool) -> Failure | bool:
+        """Until all is listed (True), or enough waits (False)."""
+        span: int | None = None
+        while True:
+            if self.due >= self._plan.queue[1] and not full:
+                return False
+            now = self._client.now
+            window = await self._choose(since, now, span)
+            missing = await self._list(window, full, window.place(now))
+            if window.until is not None and not self._client.ends:
+                continue  # it takes no notice of ends: then without
+            if window.until is None:
+                return _lost(self._source, missing) if missing else True
+            since, span = window.until, window.until - since
+
+    async def _choose(self, since: int, now: int, span: int | None) -> Window:
+        if not (self._client.slices and self._client.ends):
+            return Window(since, None)
+        probes = choose(since, now, WINDOW, span)
+        window = next(probes)
+        try:
+            while True:
+                window = probes.send((await self._client.list(window, 0, 0)).total)
+                if not (self._client.slices and self._client.ends):
+                    return Window(since, None)
+        except StopIteration as end:
+            found: Window = end.value
+            return found
+
+    async def _list(self, window: Window, full: bool, place: int) -> str:
+        for _ in range(_STEADY_TRIES):
+            seen: set[int] = set()
+            page = await self._client.list(window, 0, PAGE)
+            start = 0
+            while page.object_info:
+                if any(window.until and one.date_sys_metadata_modified >= window.until for one in page.object_info):
+                    self._client.ends = False
+                    return ""
+                seen.update(hash(one.identifier) for one in page.object_info)
+                start += len(page.object_info)
+                total = page.total
+                if start >= total or not self._client.slices:
+                    break
+                await self.tell(page.object_info, full=full)
+                page = await self._client.list(window, start, PAGE)
+                page = page if page.object_info else ObjectList(total=total)
+            if len(seen) >= page.total:
+                return (await self.tell(page.object_info, full=full, place=place, last=window.until is None)).missing
+        raise Unsteady(f"its list says {page.total} objects, and has {len(seen)}")
+
+    async def tell(
+        self, entries: tuple[ObjectInfo, ...], *, full: bool, place: int | None = None, last: bool = False
+    ) -> Queued:
+        caps = [
+            word for word, can in (("start and count", self._client.slices), ("toDate", self._client.ends)) if not can
+        ]
+        note = f"it does not know {' and '.join(caps)}" if caps else ""
+        skew = self._client.skew
+        *before, end = lots(entries)
+        for lot in before:
+            await self._ask(Listed(*self._me, entries=lot, full=full, skew=skew, note=note))
+        found = await self._ask(Listed(*self._me, entries=end, place=place, full=full, last=last, skew=skew, note=note))
+        assert isinstance(found, Queued)
+        self.due = found.due
+        return found
+
+
+def weight(one: msgspec.Struct) -> int:
+    return len(msgspec.msgpack.encode(one))
+
+
+def lots(entries: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, ...]]:
+    """As many as fit into one ask each; at least one, which may be empty. What is larger by itself is left out."""
+    found: list[list[ObjectInfo]] = [[]]
+    size = 0
+    for one in entries:
+        if (heavy := weight(one)) > ASK_BYTES:
+            continue
+        if size + heavy > ASK_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(one)
+        size += heavy
+    return [tuple(lot) for lot in found]
+
+
+def _lost(source: Held, missing: str) -> Failure:
+    loss, _, count = missing.partition(" ")
+    message = f"{source.url} no longer lists {count} objects; `skep source accept` deletes what it really has not"
+    return Failure("emptied", message, loss=loss)
