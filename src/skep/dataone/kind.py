@@ -13,7 +13,7 @@ from skep.dataone.formats import Formats
 from skep.dataone.harvest import Visit
 from skep.dataone.listing import PAGE, Unsteady
 from skep.dataone.windows import Window
-from skep.errors import BadInput, BadUrl, SkepError, Unavailable
+from skep.errors import BadInput, BadUrl, NoSpace, SkepError, Unavailable
 from skep.model.credential import Key
 from skep.model.source import Failure, Held, Progress, SourceSettings
 from skep.sources.base import Ask, Look, Moved, Report, Same
@@ -213,6 +213,8 @@ def _failure(source: Held, error: Exception) -> Failure:
         kind = kinds.get(error.status, "network")
         return Failure(kind, f"{source.url}: {error}"[:1_000], error.retry_after)  # type: ignore[arg-type]
     if isinstance(error, SkepError):
-        internal = isinstance(error, Unavailable)
-        return Failure("internal" if internal else "blocked", f"{error.message} {error.hint}".strip())
+        words = f"{error.message} {error.hint}".strip()
+        if isinstance(error, NoSpace):
+            return Failure("disk", words)
+        return Failure("internal" if isinstance(error, Unavailable) else "blocked", words)
     return Failure("disk" if isinstance(error, OSError) else "corrupt", f"{source.url}: {error}")

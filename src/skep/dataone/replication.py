@@ -10,7 +10,7 @@ from skep.dataone.nodes import Nodes
 from skep.dataone.pids import encode
 from skep.dataone.settle import LADDER
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, Stored, decode_meta
+from skep.dataone.tables import BACKLOG, Stored, alone, decode_meta
 from skep.dataone.types import Checksum, Node, Replica, ReplicaStatus, ReplicationPolicy
 from skep.dataone.xml import parse, render
 from skep.engines.db.base import Database, Row, Tx
@@ -85,8 +85,9 @@ class Replication:
         return len(pids)
 
     async def _order(self, tx: Tx, one: Stored, nodes: Sequence[Node], busy: Collection[str]) -> None:
+        await alone(tx)
         now, pid = self._clock.now(), one.meta.identifier
-        rows = await tx.rows("SELECT * FROM replica WHERE pid = :pid FOR UPDATE", pid=pid)
+        rows = await tx.rows("SELECT * FROM replica WHERE pid = :pid", pid=pid)
         again = [row for row in rows if row["due"] is not None and row["due"] <= now]
         for row in again:
             if row["status"] == "completed":
@@ -122,7 +123,8 @@ class Replication:
 
     async def ran(self, tx: Tx, ran: Ran, now: float) -> None:
         """A node was told something, or could not be."""
-        rows = await tx.rows("SELECT * FROM errand WHERE id = :id AND done = 0 FOR UPDATE", id=ran.id)
+        await alone(tx)
+        rows = await tx.rows("SELECT * FROM errand WHERE id = :id AND done = 0", id=ran.id)
         if not rows:
             return
         row = rows[0]
@@ -176,6 +178,7 @@ class Replication:
         await self._nodes.speaks(caller, urn)
 
         async def work(tx: Tx) -> None:
+            await alone(tx)
             rows = await tx.rows("SELECT status FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=urn)
             if not rows:
                 raise NotFound(f"{urn} was not asked to replicate {pid}")
@@ -236,7 +239,8 @@ class Replication:
         return any(row["node"] in nodes for row in await self._db.read(sql, pid=pid))
 
     async def _expect(self, tx: Tx, pid: str, serial: int) -> Row:
-        rows = await tx.rows("SELECT serial, body FROM sysmeta WHERE pid = :pid AND deleted = 0 FOR UPDATE", pid=pid)
+        await alone(tx)
+        rows = await tx.rows("SELECT serial, body FROM sysmeta WHERE pid = :pid AND deleted = 0", pid=pid)
         if not rows:
             raise NotFound(f"there is no object {pid}")
         if rows[0]["serial"] != serial:

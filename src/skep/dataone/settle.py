@@ -9,7 +9,7 @@ from skep.dataone.asks import Brought, Errand
 from skep.dataone.decide import REFUSED, Circumstances, Decision, decide
 from skep.dataone.formats import Formats
 from skep.dataone.series import Version, head
-from skep.dataone.tables import BACKLOG, PUT_META, among, decode_meta, meta_row, readers
+from skep.dataone.tables import BACKLOG, PUT_META, alone, among, decode_meta, meta_row, readers
 from skep.dataone.types import D1Error, SystemMetadata
 from skep.dataone.xml import render, show_time
 from skep.engines.db.base import Row, Tx, Value
@@ -126,8 +126,7 @@ class Settling:
         self, tx: Tx, node: Row, brought: Sequence[Brought], blob: str | None, now: float
     ) -> dict[str, Decision]:
         """`node` is a row of `member_node` beside the name, url, kind and epoch of its source."""
-        # two nodes may offer one object at the same moment: decisions are made one after the other
-        await tx.rows("SELECT id FROM dataone_lock WHERE id = 0 FOR UPDATE")
+        await alone(tx)
         batch = _Batch()
         await batch.read(tx, node["source"], brought)
         made = _Made(node, now, self._cn)

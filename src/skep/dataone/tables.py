@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from skep.dataone.types import FormatType, Replica, SystemMetadata
-from skep.engines.db.base import Row, Value
+from skep.engines.db.base import Row, Tx, Value
 
 STEPS = [
     """
@@ -125,6 +125,12 @@ def readers(meta: SystemMetadata) -> set[str]:
     """Who may read it, where not everybody may."""
     rules = meta.access_policy.allow if meta.access_policy else ()
     return {meta.rights_holder, *(subject for rule in rules for subject in rule.subject)}
+
+
+async def alone(tx: Tx) -> None:
+    """Whoever decides anything of objects and their copies does so one after the other: two nodes may offer one object
+    at the same moment. Before any row of them is locked."""
+    await tx.rows("SELECT id FROM dataone_lock WHERE id = 0 FOR UPDATE")
 
 
 def among(values: Collection[str]) -> tuple[str, dict[str, Value]]:
