@@ -65,18 +65,20 @@ async def bare(base: str, objects: int) -> float:
     return took
 
 
-def harvest(base: str, objects: int) -> tuple[float, float, list[int]]:
-    """Seconds, seconds of CPU, and the most memory that the server and its worker had."""
+def harvest(base: str, objects: int) -> tuple[float, list[float], list[int]]:
+    """Seconds; seconds of CPU and the most memory of the server and its worker."""
     with tempfile.TemporaryDirectory() as folder, RunningSkep(Path(folder) / "data", look_timeout=60.0) as skep:
         skep.cli("dataone", "index", "--bulk")
+        while not skep.rows("worker", "list"):
+            time.sleep(0.1)
         pids = [skep.process.pid, *skep.children()]
-        before = sum(map(cpu, pids))
+        before = list(map(cpu, pids))
         began = time.monotonic()
         skep.cli("source", "add", base, "--kind", "dataone")
         while held(skep) < objects:
             time.sleep(0.25)
         took = time.monotonic() - began
-        return took, sum(map(cpu, pids)) - before, [peak(pid) for pid in pids]
+        return took, [cpu(pid) - was for pid, was in zip(pids, before, strict=True)], [peak(pid) for pid in pids]
 
 
 def held(skep: RunningSkep) -> int:
@@ -105,7 +107,7 @@ def main() -> None:
         for count in map(int, args.memory.split(",")):
             with node(count) as (base, _):
                 took, burnt, peaks = harvest(base, count)
-                print(f"{count} objects: {peaks} MiB at most, {count / took:.0f} a second, {burnt:.1f} s of CPU")
+                print(f"{count} objects: {peaks} MiB at most, {count / took:.0f} a second, {sum(burnt):.1f} s of CPU")
         return
     loops: list[float] = []
     ours: list[float] = []
@@ -117,10 +119,10 @@ def main() -> None:
             middle = cpu(pid)
             took, seconds, peaks = harvest(base, args.objects)
             ours.append(took)
-            used.append(seconds)
+            used.append(sum(seconds))
             print(
                 f"bare {loops[-1]:.1f} s (node {middle - served:.1f} s of CPU), harvest {took:.1f} s,"
-                f" {seconds:.1f} s of CPU (node {cpu(pid) - middle:.1f}), {peaks} MiB"
+                f" {[round(one, 1) for one in seconds]} s of CPU (node {cpu(pid) - middle:.1f}), {peaks} MiB"
             )
     loop, our = statistics.median(loops), statistics.median(ours)
     rate = args.objects / statistics.median(used)

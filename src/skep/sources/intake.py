@@ -195,7 +195,7 @@ async def tell_changes(tx: Tx, topics: Topics, source: Row, changes: Sequence[Ch
         "VALUES (:id, :source, :entry, :seq, :old, :new, :batch, :first, :at)",
         [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
     )
-    await topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], changes[0].at)
+    await topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], changes[0].at, repeats=False)
 
 
 def _draft(source: Row, change: Change) -> Draft:
