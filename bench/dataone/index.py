@@ -4,13 +4,14 @@ python -m bench.dataone.index [--documents 2000]
 """
 
 import argparse
-import asyncio
 import cProfile
 import hashlib
 import pstats
 import tempfile
 import time
 from pathlib import Path
+
+import uvloop
 
 from skep.clock import SystemClock
 from skep.config import Settings
@@ -29,7 +30,7 @@ def main() -> None:
     for tables in (0, 1, 5):
         count = args.documents // (1 + tables)
         with tempfile.TemporaryDirectory() as folder:
-            rate, size = asyncio.run(measure(Path(folder), count, tables, profile=args.profile))
+            rate, size = uvloop.run(measure(Path(folder), count, tables, profile=args.profile))
         print(f"| {tables} | {size:,} | {rate:,.0f} | {apart(count, tables):,.0f} |")
 
 
