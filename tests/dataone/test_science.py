@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skep.dataone.fields import BY_NAME
 from skep.dataone.science import science
-from skep.dataone.science.ore import package
+from skep.dataone.science.ore import resource_map as read_map
 from skep.dataone.science.reading import MOST_BYTES, instant
 from skep.testing.documents import DC, EML_21, EML_22, ISO, dc, eml, iso, resource_map
 
@@ -175,7 +175,7 @@ def test_entities_are_refused(body: bytes) -> None:
     assert found.fields == {}
     assert "entities" in found.notes[0]
     with pytest.raises(ValueError, match=r"entities|no XML"):
-        package([body])
+        read_map([body])
 
 
 def test_a_dtd_elsewhere_is_not_fetched() -> None:
@@ -209,14 +209,14 @@ TRICKY = ["a/b", "a%2Fb", "doi:10.5063/F1?x#y", "ü+ö & <co>", 'quo"te', "a" * 
 
 
 def test_a_map_names_members_and_documents() -> None:
-    found = package([resource_map("map", {"meta": TRICKY})])
+    found = read_map([resource_map("map", {"meta": TRICKY})])
     assert found.members == ["meta", *TRICKY]
     assert found.documents == [("meta", one) for one in TRICKY]
 
 
 def test_names_come_from_urls_where_the_map_says_none() -> None:
     body = resource_map("map", {"me/ta": ["d?1"]}).replace(b"dcterms:identifier", b"dcterms:other")
-    assert package([body]).documents == [("me/ta", "d?1")]
+    assert read_map([body]).documents == [("me/ta", "d?1")]
 
 
 def test_typed_and_nested_nodes_are_read() -> None:
@@ -225,7 +225,7 @@ def test_typed_and_nested_nodes_are_read() -> None:
     <rdf:Description rdf:about="urn:m"><d:identifier>meta</d:identifier><c:documents>
     <rdf:Description rdf:about="urn:d"><d:identifier>data</d:identifier></rdf:Description></c:documents>
     </rdf:Description></o:aggregates><o:aggregates rdf:resource="urn:d"/></o:Aggregation></rdf:RDF>"""
-    found = package([body])
+    found = read_map([body])
     assert (found.members, found.documents) == (["meta", "data"], [("meta", "data")])
 
 
@@ -239,7 +239,7 @@ def test_a_large_map_streams() -> None:
             yield body[start : start + (1 << 16)]
 
     tracemalloc.start()
-    found = package(chunks())
+    found = read_map(chunks())
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found.members) == 30_001
@@ -250,4 +250,4 @@ def test_a_large_map_streams() -> None:
 @pytest.mark.parametrize("body", [b"", b"nothing", b"<a><b/>", b'{"@context": 1}'])
 def test_what_is_no_map_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="no XML"):
-        package([body])
+        read_map([body])

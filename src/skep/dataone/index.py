@@ -9,10 +9,10 @@ import msgspec
 from skep.access.audit import note
 from skep.clock import Clock
 from skep.dataone.fields import HIDDEN, KIND
-from skep.dataone.packages import Packages
+from skep.dataone.maps import Maps
 from skep.dataone.record import record
 from skep.dataone.science import science
-from skep.dataone.science.ore import package
+from skep.dataone.science.ore import resource_map
 from skep.dataone.science.reading import MOST_BYTES, Read
 from skep.dataone.store import Store
 from skep.dataone.tables import BACKLOG, Stored, among
@@ -46,12 +46,12 @@ class RecordIndex:
         self._after = after
         self._within = within
         self._base = base
-        self.packages = Packages(db, store)
+        self.maps = Maps(db, store)
         self._anew = False
 
     async def start(self) -> None:
         await self._db.migrate("indexing", STEPS)
-        await self.packages.start()
+        await self.maps.start()
         self._anew = await self._records.declare(KIND)
 
     async def follow(self) -> None:
@@ -144,7 +144,7 @@ class RecordIndex:
         stored = await self._store.get_many(pids)
         live = {pid: one for pid, one in stored.items() if not one.meta.archived}
         again = await self._map(pids, live) | await self._named_as_series([pid for pid in pids if pid not in stored])
-        related = await self.packages.relations(live.values())
+        related = await self.maps.relations(live.values())
         reads = await self._read(live.values())
         made = [record(one, reads.get(pid, Read()), related[pid], self._base) for pid, one in live.items()]
         if gone := [pid for pid in pids if pid not in live]:
@@ -155,24 +155,24 @@ class RecordIndex:
 
     async def _map(self, pids: Sequence[str], live: dict[str, Stored]) -> set[str]:
         """Take in what resource maps say; whose records that changes."""
-        known = await self.packages.states(pids)
+        known = await self.maps.states(pids)
         changed: set[str] = set()
         for pid in pids:
             one = live.get(pid)
             if one is None or one.kind != "RESOURCE" or not one.blob:
                 if pid in known:
-                    changed |= await self.packages.put(pid, "", None)
+                    changed |= await self.maps.put(pid, "", None)
                 continue
             now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by}"
             if known.get(pid) == now:
                 continue
             body = [chunk async for chunk in self._store.content(one)]
             try:
-                found = await asyncio.to_thread(package, body)
+                found = await asyncio.to_thread(resource_map, body)
             except ValueError as error:
                 log.warning("a resource map says nothing", extra={"pid": pid, "reason": str(error)})
                 found = None
-            changed |= await self.packages.put(pid, now, found)
+            changed |= await self.maps.put(pid, now, found)
         return changed
 
     async def _named_as_series(self, ids: Sequence[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Resource maps (OAI-ORE in RDF/XML): which objects make up a package, and which of them document which.
+"""Resource maps (OAI-ORE in RDF/XML): which objects belong together, and which of them document which.
 
 Read as it streams in: of a map with tens of thousands of members no more is kept than their names.
 """
@@ -24,13 +24,13 @@ _LINKS = {
 _CALLS = ("/resolve/", "/object/", "/meta/")
 
 
-class Package(msgspec.Struct):
+class ResourceMap(msgspec.Struct):
     members: list[str]
     #: (metadata, data)
     documents: list[tuple[str, str]]
 
 
-def package(chunks: Iterable[bytes]) -> Package:
+def resource_map(chunks: Iterable[bytes]) -> ResourceMap:
     """ValueError when it is no RDF/XML, or holds entities or too much."""
     names: dict[str, str] = {}
     links: dict[tuple[str, str, str], None] = {}
@@ -48,7 +48,7 @@ def package(chunks: Iterable[bytes]) -> Package:
                 raise ValueError(f"the map says more than {MOST_STATEMENTS} things")
     except etree.XMLSyntaxError as error:
         raise ValueError(f"the map is no XML: {error}") from None
-    return Package(
+    return ResourceMap(
         list(dict.fromkeys(pid(names, other) for kind, _, other in links if kind == "aggregates")),
         [(pid(names, one), pid(names, other)) for kind, one, other in links if kind == "documents"],
     )

@@ -13,7 +13,7 @@ from skep.engines.records.base import Ask, OneOf
 from skep.model.caller import Caller
 
 _SIDES = ("west", "south", "east", "north")
-#: members of a package that are shown
+#: members of a resource map that are shown
 _SHOWN = 200
 Id = Annotated[str, QueryParameter(min_length=1, max_length=800)]
 
@@ -63,7 +63,7 @@ async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> R
 
 async def _members(core: TheCore, caller: Caller, map: str) -> list[tuple[str, str, str]]:
     """Identifier, title and format of each; of what the caller may not see, or we do not have, only the first."""
-    names = (await core.dataone.index.packages.members(map))[:_SHOWN]
+    names = (await core.dataone.index.maps.members(map))[:_SHOWN]
     records = await _values(core, caller, names)
     return [
         (name, str(records.get(name, {}).get("title", "")), str(records.get(name, {}).get("formatId", "")))

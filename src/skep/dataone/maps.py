@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from skep.dataone.record import Relations, superseded
-from skep.dataone.science.ore import Package
+from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
 from skep.dataone.tables import Stored, among
 from skep.engines.db.base import Database, Tx
@@ -23,7 +23,7 @@ STEPS = [
 _MEMBER, _DOCUMENTS = "member", "documents"
 
 
-class Packages:
+class Maps:
     def __init__(self, db: Database, store: Store) -> None:
         self._db = db
         self._store = store
@@ -36,15 +36,15 @@ class Packages:
         rows = await self._db.read(f"SELECT map, state FROM resource_map WHERE map IN ({places})", **names)  # noqa: S608
         return {row["map"]: row["state"] for row in rows}
 
-    async def put(self, map: str, state: str, package: Package | None) -> set[str]:
+    async def put(self, map: str, state: str, said: ResourceMap | None) -> set[str]:
         """What the map says from now on (None: nothing). Everybody whose record that changes."""
-        rows = [(_MEMBER, member, "") for member in package.members] if package else []
-        rows += [(_DOCUMENTS, *pair) for pair in package.documents] if package else []
+        rows = [(_MEMBER, member, "") for member in said.members] if said else []
+        rows += [(_DOCUMENTS, *pair) for pair in said.documents] if said else []
 
         async def work(tx: Tx) -> set[str]:
             old = await tx.rows("DELETE FROM relation WHERE map = :map RETURNING one, other", map=map)
             await tx.rows("DELETE FROM resource_map WHERE map = :map", map=map)
-            if package is not None:
+            if said is not None:
                 await tx.rows("INSERT INTO resource_map (map, state) VALUES (:map, :state)", map=map, state=state)
                 await tx.many(
                     "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)"
