@@ -243,3 +243,33 @@ async def test_records_of_the_search(library: Library) -> None:
     rest = await library.index.find(ANYBODY, "glacier", 2, first.next_page)
     assert sorted(one.name for one in first.records + rest.records) == ["Glacier 0", "Glacier 1", "Glacier 2"]
     assert (first.total, rest.next_page) == (3, "")
+
+
+async def test_several_processes_have_an_index_each(
+    database: Database, clock: MovedClock, library: Library, tmp_path: Path
+) -> None:
+    """One database, two folders: whoever comes to the backlog first takes nothing away from the other."""
+    engines = [FolderRecords(tmp_path / name) for name in ("one", "two")]
+    given = {"after": 1, "within": 0.05, "base": ""}
+    indexes = [
+        RecordIndex(database, clock, library.store, engine, name=f"process {n}", **given)  # type: ignore[arg-type]
+        for n, engine in enumerate(engines)
+    ]
+    for index in indexes:
+        await index.start()
+    following = [asyncio.create_task(index.follow()) for index in indexes]
+    try:
+        await library.put("map", resource_map("map", {"meta": ["data"]}), format_id=ORE)
+        await library.put("meta", eml("Meta"))
+        await library.put("data", b"1", format_id="text/csv")
+        for index in indexes:
+            async with asyncio.timeout(30):
+                while (await index.search(ANYBODY, Ask("documents:data resourceMap:map"))).total != 1:
+                    assert not any(task.done() for task in following), following
+                    await asyncio.sleep(0.02)
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+        for engine in engines:
+            await engine.close()

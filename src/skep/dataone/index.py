@@ -15,7 +15,7 @@ from skep.dataone.science import science
 from skep.dataone.science.ore import resource_map
 from skep.dataone.science.reading import MOST_BYTES, Read
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, Stored, among
+from skep.dataone.tables import BACKLOG, WAIT, Stored, among
 from skep.dataone.types import PUBLIC
 from skep.engines.db.base import Database, Tx
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
@@ -27,18 +27,38 @@ from skep.model.dataone import Indexing
 log = logging.getLogger(__name__)
 
 WORK = "index"
-STEPS = ["CREATE TABLE indexing (id BIGINT PRIMARY KEY, bulk BIGINT NOT NULL); INSERT INTO indexing VALUES (0, 0)"]
+STEPS = [
+    """
+    CREATE TABLE indexing (id BIGINT PRIMARY KEY, bulk BIGINT NOT NULL);
+    INSERT INTO indexing VALUES (0, 0);
+    CREATE TABLE indexer (name TEXT PRIMARY KEY, seen DOUBLE PRECISION NOT NULL)
+    """
+]
 _AT_ONCE = 500
 #: of documents that are in memory at a time
 _BYTES_AT_ONCE = 8_000_000
 _AUDIT_EVERY = 600.0
+#: an indexer that is silent for so long is forgotten; if it comes back, the audit tells it what it missed
+_FORGET = 86_400.0
 
 
 class RecordIndex:
     def __init__(
-        self, db: Database, clock: Clock, store: Store, records: Records, *, after: int, within: float, base: str
+        self,
+        db: Database,
+        clock: Clock,
+        store: Store,
+        records: Records,
+        *,
+        after: int,
+        within: float,
+        base: str,
+        name: str = "",
     ) -> None:
-        """It begins when `after` entries wait, or the oldest for `within` seconds. `base`: where we are reached."""
+        """It begins when `after` entries wait, or the oldest for `within` seconds. `base`: where we are reached.
+
+        Where several processes share the database each has an index, and by its `name` a backlog, of its own.
+        """
         self._db = db
         self._clock = clock
         self._store = store
@@ -47,6 +67,8 @@ class RecordIndex:
         self._within = within
         self._base = base
         self.maps = Maps(db, store)
+        self._name = name
+        self._work = f"{WORK}:{name}" if name else WORK
         self._anew = False
 
     async def start(self) -> None:
@@ -56,10 +78,13 @@ class RecordIndex:
 
     async def follow(self) -> None:
         """For ever. What the engine lost, or never had, is found by the audit, which is also repeated."""
-        audited = float("-inf") if self._anew else self._clock.now()
+        missed = await self._enlist() or self._anew
+        audited = float("-inf") if missed else self._clock.now()
         async with self._db.listen(BACKLOG) as bell:
             while True:
                 now = self._clock.now()
+                while self._name and await self.spread():
+                    pass
                 standing = await self.standing()
                 if now - audited >= _AUDIT_EVERY and not standing.bulk:
                     await self.audit()
@@ -74,11 +99,35 @@ class RecordIndex:
                 else:
                     await self.drain()
 
+    async def _enlist(self) -> bool:
+        """True: nobody has kept a backlog for us so far."""
+        if not self._name:
+            return False
+        sql = "INSERT INTO indexer (name, seen) VALUES (:name, :now) ON CONFLICT (name) DO NOTHING RETURNING name"
+        return bool(await self._db.write(lambda tx: tx.rows(sql, name=self._name, now=self._clock.now())))
+
+    async def spread(self) -> int:
+        """What waits for indexing waits for each indexer, from now on; how much that was."""
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> int:
+            await tx.rows("UPDATE indexer SET seen = :now WHERE name = :name", now=now, name=self._name)
+            for row in await tx.rows("DELETE FROM indexer WHERE seen < :old RETURNING name", old=now - _FORGET):
+                await tx.rows("DELETE FROM backlog WHERE work = :work", work=f"{WORK}:{row['name']}")
+            sql = "SELECT pid, at FROM backlog WHERE work = :work ORDER BY at LIMIT :limit FOR UPDATE"
+            rows = [{"pid": row["pid"], "now": row["at"]} for row in await tx.rows(sql, work=WORK, limit=MOST_RECORDS)]
+            for row in await tx.rows("SELECT name FROM indexer ORDER BY name"):
+                await tx.many(WAIT, [{"work": f"{WORK}:{row['name']}", **one} for one in rows])
+            await tx.many("DELETE FROM backlog WHERE work = 'index' AND pid = :pid AND at = :now", rows)
+            return len(rows)
+
+        return await self._db.write(work)
+
     async def standing(self) -> Indexing:
         rows = await self._db.read(
             "SELECT bulk, (SELECT count(*) FROM backlog WHERE work = :work) AS waiting,"
             " (SELECT min(at) FROM backlog WHERE work = :work) AS oldest FROM indexing",
-            work=WORK,
+            work=self._work,
         )
         return Indexing(rows[0]["waiting"], rows[0]["oldest"], bool(rows[0]["bulk"]))
 
@@ -106,9 +155,9 @@ class RecordIndex:
 
     async def drain(self) -> None:
         """Index everything that waits, unless bulk-load mode begins."""
-        while (waiting := await self._store.backlog(WORK, _AT_ONCE)) and not (await self.standing()).bulk:
+        while (waiting := await self._store.backlog(self._work, _AT_ONCE)) and not (await self.standing()).bulk:
             await self._index([pid for pid, _ in waiting])
-            await self._store.worked(WORK, waiting)
+            await self._store.worked(self._work, waiting)
 
     async def audit(self) -> int:
         """Compare everything in the store with its record; how many records were wrong and now wait to be repaired."""
@@ -129,7 +178,7 @@ class RecordIndex:
                 for row in rows
                 if have.get(row["pid"]) != (None if row["archived"] or row["deleted"] else str(row["serial"]))
             ]
-            await self._store.again(WORK, wrong) if wrong else None
+            await self._store.again(self._work, wrong) if wrong else None
             found, last = found + len(wrong), pids[-1]
         if found:
             log.warning("records were missing or old", extra={"records": found})
@@ -143,7 +192,8 @@ class RecordIndex:
     async def _index(self, pids: Sequence[str]) -> None:
         stored = await self._store.get_many(pids)
         live = {pid: one for pid, one in stored.items() if not one.meta.archived}
-        again = await self._map(pids, live) | await self._named_as_series([pid for pid in pids if pid not in stored])
+        await self._map(pids, live)
+        again = await self._named_as_series([pid for pid in pids if pid not in stored])
         related = await self.maps.relations(live.values())
         reads = await self._read(live.values())
         made = [record(one, reads.get(pid, Read()), related[pid], self._base) for pid, one in live.items()]
@@ -151,17 +201,16 @@ class RecordIndex:
             await self._records.delete(KIND.name, OneOf("id", gone))
         await self._records.put(KIND.name, made)
         if again := again - set(pids):
-            await self._store.again(WORK, again)
+            await self._store.again(self._work, again)
 
-    async def _map(self, pids: Sequence[str], live: dict[str, Stored]) -> set[str]:
-        """Take in what resource maps say; whose records that changes."""
+    async def _map(self, pids: Sequence[str], live: dict[str, Stored]) -> None:
+        """Take in what resource maps say."""
         known = await self.maps.states(pids)
-        changed: set[str] = set()
         for pid in pids:
             one = live.get(pid)
             if one is None or one.kind != "RESOURCE" or not one.blob:
                 if pid in known:
-                    changed |= await self.maps.put(pid, "", None)
+                    await self.maps.put(pid, "", None, self._clock.now())
                 continue
             now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by}"
             if known.get(pid) == now:
@@ -172,8 +221,7 @@ class RecordIndex:
             except ValueError as error:
                 log.warning("a resource map says nothing", extra={"pid": pid, "reason": str(error)})
                 found = None
-            changed |= await self.maps.put(pid, now, found)
-        return changed
+            await self.maps.put(pid, now, found, self._clock.now())
 
     async def _named_as_series(self, ids: Sequence[str]) -> set[str]:
         """Maps may name a series: then it is about whatever belongs to it."""

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from skep.dataone.record import Relations, superseded
 from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
-from skep.dataone.tables import Stored, among
+from skep.dataone.tables import BACKLOG, WAIT, Stored, among
 from skep.engines.db.base import Database, Tx
 
 STEPS = [
@@ -36,25 +36,34 @@ class Maps:
         rows = await self._db.read(f"SELECT map, state FROM resource_map WHERE map IN ({places})", **names)  # noqa: S608
         return {row["map"]: row["state"] for row in rows}
 
-    async def put(self, map: str, state: str, said: ResourceMap | None) -> set[str]:
-        """What the map says from now on (None: nothing). Everybody whose record that changes."""
+    async def put(self, map: str, state: str, said: ResourceMap | None, now: float) -> None:
+        """What the map says from now on (None: nothing). Everybody whose record that changes is indexed again."""
         rows = [(_MEMBER, member, "") for member in said.members] if said else []
         rows += [(_DOCUMENTS, *pair) for pair in said.documents] if said else []
 
-        async def work(tx: Tx) -> set[str]:
+        async def work(tx: Tx) -> None:
+            # first, as it locks: another process may read the same map now
+            await tx.rows(
+                "INSERT INTO resource_map (map, state) VALUES (:map, :state)"
+                " ON CONFLICT (map) DO UPDATE SET state = excluded.state",
+                map=map,
+                state=state,
+            )
             old = await tx.rows("DELETE FROM relation WHERE map = :map RETURNING one, other", map=map)
-            await tx.rows("DELETE FROM resource_map WHERE map = :map", map=map)
-            if said is not None:
-                await tx.rows("INSERT INTO resource_map (map, state) VALUES (:map, :state)", map=map, state=state)
-                await tx.many(
-                    "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)"
-                    " ON CONFLICT (map, kind, one, other) DO NOTHING",
-                    [{"map": map, "kind": kind, "one": one, "other": other} for kind, one, other in rows],
-                )
-            return {row[side] for row in old for side in ("one", "other")}
+            await tx.many(
+                "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)"
+                " ON CONFLICT (map, kind, one, other) DO NOTHING",
+                [{"map": map, "kind": kind, "one": one, "other": other} for kind, one, other in rows],
+            )
+            if said is None:
+                await tx.rows("DELETE FROM resource_map WHERE map = :map", map=map)
+            touched = {row[side] for row in old for side in ("one", "other")} | {
+                name for _, *pair in rows for name in pair
+            }
+            await tx.many(WAIT, [{"work": "index", "pid": pid, "now": now} for pid in sorted(touched - {"", map})])
+            tx.ring(BACKLOG)
 
-        before = await self._db.write(work)
-        return (before | {name for _, *names in rows for name in names}) - {"", map}
+        await self._db.write(work)
 
     async def members(self, map: str) -> list[str]:
         rows = await self._db.read("SELECT one FROM relation WHERE map = :map AND kind = :kind", map=map, kind=_MEMBER)

@@ -9,7 +9,7 @@ from skep.dataone.asks import Brought
 from skep.dataone.formats import Formats
 from skep.dataone.series import Version, chain, head
 from skep.dataone.settle import Settling
-from skep.dataone.tables import BACKLOG, STEPS, Stored, among, stored
+from skep.dataone.tables import BACKLOG, STEPS, WAIT, Stored, among, stored
 from skep.dataone.types import PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Row, Tx, Value
@@ -212,11 +212,7 @@ class Store:
         """They wait (again), from now on."""
 
         async def add(tx: Tx) -> None:
-            await tx.many(
-                "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) "
-                "ON CONFLICT (work, pid) DO UPDATE SET at = excluded.at",
-                [{"work": work, "pid": pid, "now": self._clock.now()} for pid in pids],
-            )
+            await tx.many(WAIT, [{"work": work, "pid": pid, "now": self._clock.now()} for pid in pids])
             tx.ring(BACKLOG)
 
         await self._db.write(add)

@@ -74,6 +74,11 @@ PUT_META = """
         serial = excluded.serial, body = excluded.body, blob = COALESCE(excluded.blob, sysmeta.blob),
         start = COALESCE(excluded.start, sysmeta.start), changed = excluded.changed
 """
+#: also when it waits already: whoever is at it now sees that it was not the last time
+WAIT = """
+    INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) ON CONFLICT (work, pid) DO UPDATE
+    SET at = CASE WHEN excluded.at > backlog.at THEN excluded.at ELSE backlog.at + 0.000001 END
+"""
 #: rung when there is more to index or to replicate
 BACKLOG = "dataone.backlog"
 decode_meta = msgspec.msgpack.Decoder(SystemMetadata).decode

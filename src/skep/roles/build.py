@@ -219,7 +219,6 @@ async def open_rooms(
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
             adoption.follow,
-            dataone.index.follow,
             partial(adoption.verify, settings.reindex_every, clock),
             _follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
@@ -240,6 +239,7 @@ async def open_rooms(
             topics.follow,
             search.follow,
             records.follow,
+            dataone.index.follow,
             watching.carry,
             *gathering.follows,
             gathering.bring,
@@ -362,7 +362,8 @@ def _dataone(
         full_every=settings.dataone_full_every,
     )
     after, within = settings.dataone_index_after, settings.dataone_index_within
-    index = RecordIndex(db, clock, store, records, after=after, within=within, base=base)
+    name = f"{socket.gethostname()}:{settings.data}" if db.shared else ""
+    index = RecordIndex(db, clock, store, records, after=after, within=within, base=base, name=name)
     return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
 
 
