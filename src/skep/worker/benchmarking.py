@@ -4,6 +4,8 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,8 @@ class Benchmarking:
                 continue
             wanted = [await known.wanted(turn, want) for want in turn.wants]
             choice, narrow, fulfilled = choose(turn.spec, histories, turn.generated, turn.spans, wanted)
-            told |= {"narrow": narrow, "fulfilled": fulfilled, "bisect": _bisects(turn, wanted[:fulfilled])}
+            over = list(takewhile(partial(_is_over, turn), wanted[:fulfilled]))
+            told |= {"narrow": narrow, "fulfilled": len(over), "bisect": _bisects(turn, over)}
             if choice is not None:
                 asked = generated(turn.spec, turn.source, choice)
                 await self._call(run, "submit", msgspec.to_builtins(asked))
@@ -116,6 +119,10 @@ class _Histories:
 
 def _ref(turn: Turn) -> str:
     return turn.spec.refs[0] if turn.spec.refs else turn.default_branch
+
+
+def _is_over(turn: Turn, one: Wanted) -> bool:
+    return all(turn.generated.get(key_of(one.ref, commit.id)) != "RUNNING" for commit in one.commits)
 
 
 def _bisects(turn: Turn, fulfilled: Sequence[Wanted]) -> list[list[str]]:
