@@ -1,4 +1,4 @@
-"""What generators are told and what they submit, and how a generator that failed is begun again.
+"""What generators are told and what they submit.
 
 A generator is a task that lives as long as its benchmark. It keeps nothing: what it generated, what it saved and what
 is wanted of it are rows here, and each context is stored with the state saved for the next turn. So wherever it is
@@ -8,34 +8,27 @@ killed, the next one goes on from there.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from skep.benchmarks.finding import Finding
-from skep.benchmarks.tables import benchmark_of, channel, spec_of
+from skep.benchmarks.resubmitting import give_up
+from skep.benchmarks.tables import channel, spec_of
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.benchmark import Commit, Generated, Span, Turn, Want
 from skep.model.caller import SYSTEM, Caller
 from skep.model.ids import new_id
-from skep.model.task import Call, ContextSpec, TaskSpec
+from skep.model.task import Call
 from skep.sources.service import Sources
 from skep.tasks.compose import compose
-from skep.tasks.moves import WORK, ended_channel
-from skep.tasks.owners import Owners
+from skep.tasks.moves import ended_channel
 from skep.tasks.storing import create
-from skep.tasks.tables import ACTIVE_SQL, GENERATORLESS_SQL
+from skep.tasks.tables import ACTIVE_SQL
 from skep.topics.service import CHANGES, Topics
 
-KIND = "benchmark"
-#: how often in a row a generator that fails is begun again
-MOST_RESUBMITS = 10
-_LONGEST_PAUSE = 60.0
-_MISSING_SECONDS = 30.0
-_AT_ONCE = 100
 _HOUR = 3600.0
 _MOST_TASKS = 1000
 #: contexts that a generator is told of, the newest
@@ -43,7 +36,6 @@ MOST = 10_000
 _LARGEST_STATE = 100_000
 #: a benchmark of whose newest contexts so many failed is given up
 _RECENT, _LEAST_RECENT, _FAILING = 20, 10, 0.9
-_DUE = f"{GENERATORLESS_SQL} AND benchmark.resubmit_at <= :now"
 #: caller, source, NEW and OLD -> commits
 History = Callable[[Caller, str, str, str], Awaitable[list[Commit]]]
 _OWN = (
@@ -59,7 +51,6 @@ class Generating:
         clock: Clock,
         topics: Topics,
         sources: Sources,
-        owners: Owners,
         finding: Finding,
         history: History,
     ) -> None:
@@ -67,7 +58,6 @@ class Generating:
         self._clock = clock
         self._topics = topics
         self._sources = sources
-        self._owners = owners
         self._finding = finding
         self._history = history
 
@@ -171,7 +161,7 @@ class Generating:
             if len(recent) >= _LEAST_RECENT and recent.count("x") >= _FAILING * len(recent):
                 newest = ended[-1]["context"]
                 why = f"{recent.count('x')} of its last {len(recent)} contexts failed; the newest is {newest}"
-                await _give_up(tx, id, "failed", why)
+                await give_up(tx, id, "failed", why)
 
         await self._db.write(work)
 
@@ -243,82 +233,6 @@ class Generating:
             id=row["id"],
         )
         return id
-
-    async def resubmit(self) -> bool:
-        """The message ResubmitBenchmark: generators that were never begun, or have ended. True: there may be more."""
-        rows = await self._db.read(
-            f"SELECT id, source, spec FROM benchmark WHERE {_DUE} AND {self._owners.sql} LIMIT :most",  # noqa: S608
-            now=self._clock.now(),
-            most=_AT_ONCE,
-        )
-        for row in rows:
-            source = row["source"] or await self._source(spec_of(bytes(row["spec"])).source)
-            await self._db.write(partial(self._begin, id=row["id"], source=source))
-        return len(rows) == _AT_ONCE
-
-    async def _source(self, name: str) -> str:
-        """Empty: there is none of this name yet."""
-        try:
-            return (await self._sources.show(SYSTEM, name)).id
-        except NotFound:
-            return ""
-
-    async def _begin(self, tx: Tx, id: str, source: str) -> None:
-        now = self._clock.now()
-        rows = await tx.rows(f"SELECT * FROM benchmark WHERE id = :id AND {_DUE} FOR UPDATE", id=id, now=now)  # noqa: S608
-        if not rows:
-            return
-        benchmark = benchmark_of(rows[0])
-        spec, resubmits = benchmark.spec, benchmark.resubmits
-        if not source:
-            await _later(tx, id, now + _MISSING_SECONDS, f"there is no source {spec.source!r} yet")
-            return
-        last = await tx.rows("SELECT state, reason, worker FROM task WHERE context = :id", id=benchmark.generator)
-        worker = ""
-        if last:
-            state, worker = last[0]["state"], last[0]["worker"]
-            resubmits += 1
-            if state == "FINISHED":
-                await _give_up(tx, id, "finished", "")
-                return
-            if state == "ABORTED":
-                await _give_up(tx, id, "paused", f"its generator was {last[0]['reason']}")
-                return
-            if not spec.resubmit or resubmits > MOST_RESUBMITS:
-                await _give_up(tx, id, "failed", f"its generator failed {resubmits} times: {last[0]['reason']}")
-                return
-        others = await tx.rows(
-            "SELECT id FROM member WHERE role = 'worker' AND state = 'alive' AND id <> :worker LIMIT 1", worker=worker
-        )
-        # what its own code does may be the machine's fault; what we do needs the mirror
-        elsewhere = f'id != "{worker}"' if worker and others and spec.code else ""
-        task = TaskSpec("generate", KIND, source="" if spec.code else source, selector=elsewhere)
-        context = ContextSpec(f"benchmark {spec.name}", (task,), properties={"skep.benchmark": spec.name})
-        made = await create(tx, new_id("ctx", now), context, compose(context), f"benchmark:{spec.name}", "", now)
-        await tx.rows(
-            "UPDATE benchmark SET generator = :made, source = :source, resubmits = :n, resubmit_at = :at, reason = '' "
-            "WHERE id = :id",
-            made=made,
-            source=source,
-            n=resubmits,
-            # the next one, should this fail as well
-            at=now + min(_LONGEST_PAUSE, 2.0**resubmits - 1.0),
-            id=id,
-        )
-
-
-async def _later(tx: Tx, id: str, at: float, reason: str) -> None:
-    await tx.rows(
-        "UPDATE benchmark SET resubmit_at = :at, reason = :reason WHERE id = :id", at=at, reason=reason, id=id
-    )
-
-
-async def _give_up(tx: Tx, id: str, state: str, reason: str) -> None:
-    await tx.rows(
-        "UPDATE benchmark SET state = :state, reason = :reason WHERE id = :id", state=state, reason=reason, id=id
-    )
-    tx.ring(channel(id))
-    tx.ring(WORK)
 
 
 def _generated(body: dict[str, Any]) -> Generated:

@@ -15,6 +15,7 @@ from skep.benchmarks.evaluations import Evaluations
 from skep.benchmarks.finding import Finding
 from skep.benchmarks.generating import Generating
 from skep.benchmarks.notices import Notices
+from skep.benchmarks.resubmitting import Resubmitting
 from skep.benchmarks.service import Benchmarks
 from skep.clock import Clock
 from skep.config import Settings
@@ -179,7 +180,7 @@ async def open_rooms(
         benchmarks, finding = Benchmarks(db, clock, sources), Finding(db, clock, topics, results)
         await benchmarks.start(file_benchmarks)
         evaluations = Evaluations(db, clock, Curves(results, benchmarks))
-        generating = Generating(db, clock, topics, sources, owners, finding, gather.history)
+        generating = Generating(db, clock, topics, sources, finding, gather.history)
         triggers = Triggers(db, clock, topics, rules, partial(gather.changed, SYSTEM))
 
         intake = Intake(db, topics)
@@ -214,7 +215,9 @@ async def open_rooms(
         )
         reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
         keep = settings.keep_contexts, settings.keep_failed
-        dispatcher = Dispatcher(db, clock, owners, placer, lease, *keep, generating.resubmit)
+        dispatcher = Dispatcher(
+            db, clock, owners, placer, lease, *keep, Resubmitting(db, clock, sources, owners).resubmit
+        )
         stack.push_async_callback(owners.leave)
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
