@@ -42,6 +42,8 @@ class Hand:
 
     def open(self, asked: Open) -> None: ...
 
+    def share(self, part: float) -> None: ...
+
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)
 

@@ -1,10 +1,11 @@
 """A whole fleet of real processes on one PostgreSQL, and what must be true of it whatever happened."""
 
 import socket
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ class Cluster:
         return newest
 
     def settle(self) -> None:
-        """Everything upstream has is told, and there is one mirror of each source, which has it."""
+        """Everything upstream has is told; one worker polls each source, and its mirror, the only one, has it all."""
         heads = self.heads()
         until(lambda: self.told() == heads, self.server)
         wanted = {name: [head] for name, head in heads.items()}
@@ -146,6 +147,7 @@ class Cluster:
             until(lambda: self.mirrored() == wanted, self.server)
         except AssertionError as error:
             raise AssertionError(f"{self.mirrored()} is not {wanted}; {api(self.server, 'workers')}") from error
+        until(lambda: sorted(self.polled()) == sorted(one["id"] for one in self.sources().values()), self.server)
 
     def mirrored(self) -> dict[str, list[str]]:
         return {
@@ -157,6 +159,14 @@ class Cluster:
             ]
             for name, source in self.sources().items()
         }
+
+    def polled(self) -> list[str]:
+        """Ids of what workers look at, as often as somebody does."""
+        found: list[str] = []
+        for worker in self.workers:
+            with closing(sqlite3.connect(f"file:{worker.data / 'worker' / 'worker.db'}?mode=ro", uri=True)) as db:
+                found += [row[0] for row in db.execute("SELECT source FROM held WHERE released = 0")]
+        return found
 
     def check(self) -> None:
         """Nothing is missing, nothing was told twice, and no upstream was asked for everything again."""

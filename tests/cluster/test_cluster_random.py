@@ -86,4 +86,3 @@ async def test_whatever_happens_every_mirror_equals_its_upstream(tmp_path: Path,
                 fate.act()
             servers.settle()
             servers.check()
-            assert not servers.forge.crowded  # nobody was asked by two at once

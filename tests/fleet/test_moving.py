@@ -14,10 +14,13 @@ from skep.clock import SystemClock
 from skep.config import Settings
 from skep.errors import Conflict, NotAllowed, NotFound
 from skep.fleet.moves import Moves
+from skep.link.messages import Ack, Failed, Outcome, Refused
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyWanted
 from skep.model.member import Offer
 from skep.model.search import Limits
+from skep.model.source import Failure
+from skep.model.task import Await, ContextSpec, Extend, Submit, TaskSpec
 from skep.sources.git.kind import GitKind
 from skep.testing.forge import Forge
 from skep.worker.service import Worker
@@ -128,6 +131,8 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         # one clone, one later commit: each told once, whoever told it
         changes = await engine.db.read("SELECT entry, new FROM change WHERE entry = 'refs/heads/main'")
         assert len(changes) == 2 * len(repos)
+        moved = await engine.db.read("SELECT what FROM audit WHERE verb = 'source.move'")
+        assert {row["what"].split()[1] for row in moved} == set(await holders(engine)) | {second}
 
 
 async def gathered(engine: Engine, count: int) -> bool:
@@ -239,3 +244,41 @@ async def test_a_copy_of_an_older_epoch_makes_no_holder(tmp_path: Path) -> None:
         await engine.db.write(lambda tx: engine.core.sources.raise_epoch(tx, source))
         assert not await moves.copied(source, "wrk_1", 1)
         assert await moves.copied(source, "wrk_1", 2)
+
+
+async def test_workers_divide_what_hosts_permit(tmp_path: Path) -> None:
+    offer = Offer(("noop",), {"own": 1}, mirror=True)
+    three = msgspec.structs.replace(offer, capacity=3.0)
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, hand(engine, offer=offer) as one:
+        assert one.part == 1.0
+        async with hand(engine, "wrk_2", offer=three) as two:
+
+            async def divided() -> bool:
+                return (one.part, two.part) == (0.25, 0.75)
+
+            await until(divided)
+
+        async def alone() -> bool:
+            return one.part == 1.0
+
+        await until(alone)
+
+
+async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
+    offer = Offer(("noop",), {"own": 1}, mirror=True)
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, hand(engine, offer=offer) as one:
+        context = await engine.submit(TaskSpec("a", "nothing-of-that-kind"))
+        spec = ContextSpec("x", (TaskSpec("x", "command", argv=("id",)),))
+        for ask in (
+            Submit(spec, "", ""),
+            Await(context.id, 0.0),
+            Extend(context.id, (TaskSpec("b", "index.batch"),)),
+        ):
+            with pytest.raises(NotAllowed):
+                await one.client.ask(ask)
+        source = (await engine.core.sources.add(SYSTEM, "https://host.example/x")).source.id
+        outcome = Outcome(1, source, 1, 0.0, 0.0, Failed(Failure("network", "no"), 1))
+        (refused,) = await engine.rooms.desk.outcomes("wrk_other", [outcome])
+        assert isinstance(refused, Refused) and "does not hold" in refused.message
+        (taken,) = await engine.rooms.desk.outcomes("wrk_1", [outcome])
+        assert taken == Ack((1,))

@@ -145,6 +145,9 @@ class MemoryDesk:
         async with self.bells.listen("openings") as bell:
             yield bell
 
+    async def share(self, member: str) -> float:
+        return 1.0
+
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]
 
@@ -172,6 +175,8 @@ class MemoryOutpost:
 
     def unlock(self, keys: Sequence[Key]) -> None:
         self.keys.append(tuple(keys))
+
+    def share(self, part: float) -> None: ...
 
     def open(self, asked: Open) -> None:
         self.opened.append(asked)

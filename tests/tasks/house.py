@@ -151,6 +151,7 @@ class Hand:
         self.offer = offer
         self.boot = boot
         self.refusal = ""
+        self.part = 1.0
         clock = SystemClock()
         self.client = LinkClient(self, link, clock)
         self.doer = Doer(kinds, self.client.ask, lambda: self.offer, lambda run: self.refusal, clock)
@@ -178,6 +179,9 @@ class Hand:
     def interest(self, sources: Sequence[str]) -> None: ...
 
     def open(self, asked: Open) -> None: ...
+
+    def share(self, part: float) -> None:
+        self.part = part
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)

@@ -186,6 +186,9 @@ class RecordingDesk:
         async with self.bells.listen("openings") as bell:
             yield bell
 
+    async def share(self, member: str) -> float:
+        return 1.0
+
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]
 

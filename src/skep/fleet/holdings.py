@@ -1,8 +1,8 @@
-"""Who holds which source, as steps of a transaction that has taken `orders.lock`."""
+"""Who holds which source; what changes it is a step of a transaction that has taken `orders.lock`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from skep.engines.db.base import Tx
+from skep.engines.db.base import Database, Tx
 from skep.fleet import orders
 
 #: begins the next epoch of a source, so that whatever its old holder still says is refused; None: it is gone
@@ -31,3 +31,11 @@ async def hand_over(tx: Tx, source: str, old: str | None, new: str, raised: Rais
         await orders.order_many(tx, old, "release", [source])
     await give(tx, {source: new})
     return True
+
+
+async def held_by(db: Database, member: str, sources: Collection[str]) -> set[str]:
+    """Those of the sources that the member holds."""
+    places = {f"s{n}": source for n, source in enumerate(sources)}
+    named = ", ".join(f":{name}" for name in places)
+    sql = f"SELECT source FROM holding WHERE member = :member AND source IN ({named})"  # noqa: S608
+    return {row["source"] for row in await db.read(sql, member=member, **places)}

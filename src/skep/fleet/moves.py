@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 
+from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx
 from skep.fleet import orders
@@ -11,6 +12,7 @@ from skep.fleet.events import DOWN, UNSTABLE_SECONDS
 from skep.fleet.holdings import Raise, hand_over
 from skep.fleet.plan import Change, Holding, Member, plan
 from skep.fleet.service import OFFERED, Fleet, member_of
+from skep.model.caller import SYSTEM
 
 
 class Moves:
@@ -52,7 +54,7 @@ class Moves:
             for change in changes:
                 rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=change.source)
                 if rows and rows[0]["member"] == change.old:
-                    await hand_over(tx, change.source, change.old, change.new, self._raised)
+                    await self._hand_over(tx, change.source, change.old, change.new)
             tx.ring(OFFERED)  # tasks that wait for the holder have another one now
 
         await self._db.write(work)
@@ -71,6 +73,12 @@ class Moves:
                 return False
             tx.ring(OFFERED)
             old = rows[0]["member"]
-            return old == member or await hand_over(tx, source, old, member, self._raised)
+            return old == member or await self._hand_over(tx, source, old, member)
 
         return await self._db.write(work)
+
+    async def _hand_over(self, tx: Tx, source: str, old: str | None, new: str) -> bool:
+        done = await hand_over(tx, source, old, new, self._raised)
+        if done and old:  # what is only given out for the first time is no move
+            await note(tx, self._clock.now(), SYSTEM, "source.move", f"{source} {old} {new}")
+        return done

@@ -18,7 +18,7 @@ from skep.fleet import orders
 from skep.fleet.events import DOWN, UP, happened
 from skep.fleet.holdings import give
 from skep.fleet.plan import Member, choose
-from skep.fleet.tables import STEPS
+from skep.fleet.tables import JOIN, STEPS
 from skep.fleet.tokens import Tokens
 from skep.model.answers import MemberStatus
 from skep.model.caller import SYSTEM, Caller
@@ -90,11 +90,7 @@ class Fleet:
             await orders.lock(tx)
             await self.tokens.admit(tx, member, token, role, local=local)
             await tx.rows(
-                "INSERT INTO member (id, name, role, state, status, boot, offer, mirror, capacity, draining, "
-                "joined_at, last_alive) VALUES (:id, :name, :role, 'alive', 'attached', :boot, :offer, :mirror, "
-                ":capacity, 0, :now, :now) ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = 'alive', "
-                "status = 'attached', boot = excluded.boot, offer = excluded.offer, mirror = excluded.mirror, "
-                "capacity = excluded.capacity, last_alive = excluded.last_alive",
+                JOIN,
                 name=offer.name,
                 offer=_offer(offer),
                 mirror=int(role == "worker" and offer.mirror),
@@ -289,6 +285,10 @@ class Fleet:
             [{"source": source, "pins": json.dumps(list(own))} for source, own in pins.items()],
         )
         tx.ring(FLEET)
+
+    async def role(self, member: str) -> str:
+        rows = await self._db.read("SELECT role FROM member WHERE id = :id", id=member)
+        return str(rows[0]["role"]) if rows else ""
 
     async def holder(self, source: str) -> str | None:
         rows = await self._db.read("SELECT member FROM holding WHERE source = :source", source=source)

@@ -17,3 +17,11 @@ STEPS = [
     CREATE INDEX holding_member ON holding (member)
     """
 ]
+
+#: says hello
+JOIN = """
+    INSERT INTO member (id, name, role, state, status, boot, offer, mirror, capacity, draining, joined_at, last_alive)
+    VALUES (:id, :name, :role, 'alive', 'attached', :boot, :offer, :mirror, :capacity, 0, :now, :now)
+    ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = 'alive', status = 'attached', boot = excluded.boot,
+        offer = excluded.offer, mirror = excluded.mirror, capacity = excluded.capacity, last_alive = excluded.last_alive
+"""

@@ -29,6 +29,7 @@ from skep.link.messages import (
     Order,
     Outcome,
     Refused,
+    Share,
     Stop,
     Welcome,
 )
@@ -78,6 +79,10 @@ class Outpost(Protocol):
 
     def interest(self, sources: Sequence[str]) -> None:
         """People were interested in these; those that are not held here are somebody else's."""
+        ...
+
+    def share(self, part: float) -> None:
+        """So much of what upstream hosts permit is this worker's."""
         ...
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
@@ -238,6 +243,8 @@ class _Attached:
                 self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
+            case Share(part):
+                self._outpost.share(part)
             case Open():
                 self._outpost.open(message)
 

@@ -192,6 +192,12 @@ class Interest(Down, frozen=True):
     sources: tuple[str, ...]
 
 
+class Share(Down, frozen=True):
+    """The part of what upstream hosts permit that this worker may use, until it is told otherwise."""
+
+    part: float
+
+
 class GitOf(msgspec.Struct, frozen=True, tag=True):
     """`git upload-pack` on the mirror of a source it holds."""
 
@@ -251,4 +257,4 @@ class FetchNow(msgspec.Struct, frozen=True, tag=True):
 
 
 UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]
-DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest | Open]
+DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest | Share | Open]

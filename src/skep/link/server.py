@@ -81,6 +81,10 @@ class Desk(Protocol):
 
     def keys_bell(self) -> AbstractAsyncContextManager[Bell]: ...
 
+    async def share(self, member: str) -> float:
+        """The part of what upstream hosts permit that the member may use."""
+        ...
+
     def interest(self, after: int) -> tuple[int, list[str]]:
         """Sources people were interested in since this count, and the count now."""
         ...

@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from skep.errors import BadInput, SkepError
 from skep.link.asks import Asks
-from skep.link.messages import AnswerBody, Ask, Beat, Begin, Done, Forget, Hello, Interest, Keys, Outcome, Refused, Stop
+from skep.link.messages import (
+    AnswerBody,
+    Ask,
+    Beat,
+    Begin,
+    Done,
+    Forget,
+    Hello,
+    Interest,
+    Keys,
+    Outcome,
+    Refused,
+    Share,
+    Stop,
+)
 from skep.link.wire import Wire
 from skep.model.credential import Key
 from skep.model.task import Renewed, Reported, TaskHold
@@ -38,6 +52,8 @@ class Session:
         self._begun: set[TaskHold] = set(hello.running)
         self._look = asyncio.Event()
         self._repeat = False
+        #: as it was told last
+        self._share = 1.0
         self._ending: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
         self.replaced = False
         self.over = asyncio.Event()
@@ -96,6 +112,9 @@ class Session:
                 await self._inbox.put(message)
             case Beat():
                 await self._desk.beat(self.member, message)
+                if self._mirrors and (share := await self._desk.share(self.member)) != self._share:
+                    self._share = share
+                    await self.wire.write([Share(share)])
                 self._repeat = True
                 self._look.set()
             case Done():

@@ -40,6 +40,7 @@ from skep.fleet.interest import Interest
 from skep.fleet.moves import Moves
 from skep.fleet.servers import Place, Servers, keep_id
 from skep.fleet.service import Fleet
+from skep.fleet.shares import Shares
 from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
 from skep.link.join import ca_of
@@ -286,6 +287,7 @@ async def open_rooms(
             credentials,
             interest,
             gathering.tunnels,
+            Shares(db, clock, settings.beat_every),
         )
         yield Rooms(me, core, desk, adoption, searcher, gathering.tunnels, loops)
 

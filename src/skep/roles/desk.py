@@ -10,9 +10,11 @@ from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
 from skep.errors import SkepError
 from skep.fleet import openings
+from skep.fleet.holdings import held_by
 from skep.fleet.interest import Interest
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
+from skep.fleet.shares import Shares
 from skep.link.messages import (
     Ack,
     AnswerBody,
@@ -66,6 +68,7 @@ class Desk:
         credentials: Credentials,
         interest: Interest,
         tunnels: Tunnels,
+        shares: Shares,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -81,6 +84,7 @@ class Desk:
         self._credentials = credentials
         self._interest = interest
         self.openings = tunnels.openings
+        self.share = shares.of
 
     async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         try:
@@ -164,8 +168,11 @@ class Desk:
         by_source: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
             by_source.setdefault(outcome.source, []).append(outcome)
-        answers = await asyncio.gather(*(self._in_order(list_) for list_ in by_source.values()))
-        return [answer for group in answers for answer in group]
+        own = await held_by(self._db, member, by_source)
+        answers = await asyncio.gather(*(self._in_order(by_source[source]) for source in own))
+        foreign = [outcome.n for outcome in outcomes if outcome.source not in own]
+        refused = [Refused(n, "stale", f"{member} does not hold this source") for n in foreign]
+        return [*(answer for group in answers for answer in group), *refused]
 
     async def _in_order(self, outcomes: list[Outcome]) -> list[Ack | Refused]:
         return [await self._take(outcome) for outcome in outcomes]

@@ -39,6 +39,8 @@ from skep.tasks.reports import Reports
 from skep.tasks.service import Tasks
 
 _LONGEST_WAIT = 60.0
+#: what an index of much is made of
+_STEPS = frozenset({"index.batch", "index.publish", "analyse", "report"})
 
 
 class Requests:
@@ -154,6 +156,10 @@ class Requests:
         give = partial(send_blob, self._packages.blobs, package.blob)
         return PackageFrom(package, self._tunnels.from_here(member, give) if body.open else "")
 
+    async def _manages(self, member: str) -> None:
+        if await self._fleet.role(member) != "manager":
+            raise NotAllowed(f"{member} is no manager", hint="`skep worker token --role manager` lets one join as such")
+
     async def _is_copying(self, member: str, body: CopyRequest) -> bool:
         spec = await self._calls.doing(member, body.task, body.attempt)
         return spec.kind == "replicate" and spec.arguments.get("source") == body.source
@@ -196,11 +202,17 @@ class Requests:
             case Call():
                 return Reply(await self._calls.answer(member, body))
             case Submit(spec, cause, once):
+                await self._manages(member)
+                if any(task.kind != "index" for task in spec.tasks):
+                    raise NotAllowed("a manager asks for indexes, and for nothing else")
                 context = await self._contexts.submit(SYSTEM, spec, cause=cause, once=once)
                 return Ended(context.id, context.state)
             case Extend(id, tasks):
+                if not await self._calls.is_part(member, id) or any(task.kind not in _STEPS for task in tasks):
+                    raise NotAllowed(f"{member} has no index in hand that these tasks belong to")
                 return Reply(await self._contexts.extend(SYSTEM, id, tasks))
             case Await(id, wait):
+                await self._manages(member)
                 context = await self._contexts.wait(SYSTEM, id, min(wait, _LONGEST_WAIT))
                 ended = context.state != "RUNNING"
                 return Ended(context.id, context.state, await self._tasks.results(context.id) if ended else {})

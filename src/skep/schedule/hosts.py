@@ -87,15 +87,17 @@ class Hosts:
         self._limit = limit
         self._by_name = dict(by_name or {})
         self._hosts: dict[str, _Host] = {}
+        #: the part of every limit that is ours; at least one at a time always is
+        self.share = 1.0
 
     def delay(self, name: str, now: float) -> float:
         """Seconds until it may be asked: 0 now, inf when somebody has to leave first."""
         host = self._host(name, now)
-        if host.running >= host.limit.concurrency:
+        if host.running >= max(1, int(host.limit.concurrency * self.share)):
             return math.inf
         if now < host.rest.until:
             return host.rest.until - now
-        return 0.0 if name == LOCAL else host.bucket.delay(now, host.rest.pace_at(now))
+        return 0.0 if name == LOCAL else host.bucket.delay(now, self.share * host.rest.pace_at(now))
 
     def enter(self, name: str, now: float) -> None:
         host = self._host(name, now)

@@ -64,6 +64,11 @@ class Calls:
         )
         return spec_of(rows[0]) if rows else TaskSpec(kind="")
 
+    async def is_part(self, member: str, context: str) -> bool:
+        """It was given a task of this context, and has not ended it."""
+        sql = f"SELECT id FROM task WHERE context = :context AND worker = :worker AND {ACTIVE_SQL} LIMIT 1"  # noqa: S608
+        return bool(await self._db.read(sql, context=context, worker=member))
+
     async def _context(self, member: str, call: Call) -> str:
         rows = await self._db.read(
             f"SELECT context FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL}",  # noqa: S608

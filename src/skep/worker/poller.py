@@ -153,6 +153,11 @@ class Poller:
                 )
         self._turns.kick()
 
+    def share(self, part: float) -> None:
+        """Others ask the same hosts, each its part of what they permit."""
+        self._turns.hosts.share = part
+        self._turns.kick()
+
     async def _reach_far(self) -> None:
         """What was said of sources that are not in memory."""
         hosts, self._unlocked = self._unlocked, set()

@@ -179,6 +179,9 @@ class _Post:
     def interest(self, sources: Sequence[str]) -> None:
         self.poller.interest(sources)
 
+    def share(self, part: float) -> None:
+        self.poller.share(part)
+
     def open(self, asked: Open) -> None:
         self.giving.open(asked)
 

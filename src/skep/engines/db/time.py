@@ -1,12 +1,11 @@
 """Time as the database has it, which is what all who share it go by, however their machines' clocks differ."""
 
 import asyncio
-import time
 
 from skep.clock import Clock
 from skep.engines.db.base import Database
 
-_EVERY_SECONDS = 60.0
+_EVERY_SECONDS = 300.0
 #: smaller differences are not worth a step
 _LEAST_SECONDS = 1.0
 
@@ -24,9 +23,9 @@ class SharedClock:
         return self._clock.random()
 
     async def measure(self) -> None:
-        before = time.time()
+        before = self._clock.now()
         there = await self._db.now()
-        ahead = there - (before + time.time()) / 2
+        ahead = there - (before + self._clock.now()) / 2
         if abs(ahead - self._ahead) >= _LEAST_SECONDS:
             self._ahead = ahead
 

@@ -6,9 +6,8 @@ import ssl
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
@@ -57,9 +56,6 @@ class Forge:
         self.folder = folder / "repos"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.requests: list[Request] = []
-        #: repositories that were asked by two at once, and who is being answered now
-        self.crowded: set[str] = set()
-        self._answered: Counter[str] = Counter()
         self._faults: dict[str, Fault] = {}
         self._left: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -97,19 +93,6 @@ class Forge:
             if fault is not None:
                 self._faults[name] = fault
                 self._left[name] = fault.times if fault.times is not None else 1 << 60
-
-    @contextmanager
-    def answering(self, path: str) -> Iterator[None]:
-        name = path.partition(".git")[0].partition("/info/")[0].removesuffix("/git-upload-pack")
-        with self._lock:
-            self._answered[name] += 1
-            if self._answered[name] > 1:
-                self.crowded.add(name)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._answered[name] -= 1
 
     def take_fault(self, path: str) -> Fault:
         with self._lock:
@@ -180,10 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, body: bytes) -> None:
         forge = self.server.forge
         forge.requests.append(Request(self.command, self.path, dict(self.headers), _is_clone(body)))
-        with forge.answering(self.path):
-            self._reply(body, forge.take_fault(unquote(urlsplit(self.path).path)))
-
-    def _reply(self, body: bytes, fault: Fault) -> None:
+        fault = forge.take_fault(unquote(urlsplit(self.path).path))
         time.sleep(fault.delay)
         if fault.auth and self.headers.get("Authorization") != _basic(fault.auth):
             self._answer(401, {"WWW-Authenticate": 'Basic realm="forge"'}, b"who are you?", fault)
