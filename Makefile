@@ -36,6 +36,7 @@ bench: .venv/.test
 	$(PY) bench/git/lists.py
 	$(PY) bench/fleet/ring.py
 	$(PY) bench/fleet/tunnel.py
+	$(PY) -m bench.dataone.index
 	$(PY) -m bench.search
 
 # `make lock` keeps what is locked where it can; `make lock UPGRADE=--upgrade` takes the newest

@@ -9,6 +9,7 @@ import pytest
 
 from skep.access.service import Access
 from skep.dataone.index import WORK, RecordIndex
+from skep.dataone.record import geohash
 from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule
 from skep.engines.db.base import Database
@@ -233,6 +234,19 @@ async def _until(library: Library, pids: list[str]) -> None:
     async with asyncio.timeout(30):
         while await library.found("") != pids:
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("latitude", "longitude", "expected"),
+    [
+        (57.64911, 10.40744, "u4pruydqq"),
+        (42.605, -5.603, "ezs42s000"),
+        (90, 180, "zzzzzzzzz"),
+        (-90, -180, "000000000"),
+    ],
+)
+def test_geohashes(latitude: float, longitude: float, expected: str) -> None:
+    assert geohash(latitude, longitude) == expected
 
 
 async def test_records_of_the_search(library: Library) -> None:

@@ -23,6 +23,7 @@ async def test_search_leads_to_the_page(cn: Served) -> None:
     await cn.put(TRICKY, eml("Glaciers <of> the north", about="Cold."), obsoleted_by="new")
     await cn.put("new", eml("Glaciers again"), obsoletes=TRICKY)
     await cn.put("map", resource_map("map", {TRICKY: ["data/1", "absent"]}), format_id=ORE)
+    await cn.put("hidden", resource_map("hidden", {TRICKY: ["unseen"]}), format_id=ORE, access_policy=None)
     await cn.put("data/1", b"1", format_id="text/csv")
     await cn.put("secret", eml("Glacier of gold"), access_policy=None)
     for _ in range(2):
@@ -39,6 +40,7 @@ async def test_search_leads_to_the_page(cn: Served) -> None:
             *("There is a newer version", "data%2F1", "absent", "text/csv", "Dryas octopetala"),
         ):
             assert part in page.text, part
+        assert "unseen" not in page.text
         assert (await client.get("/record", params={"id": "secret"})).status_code == 403
         assert (await client.get("/record", params={"id": "nothing"})).status_code == 404
         assert (await client.get("/record", params={"id": "data/1"})).status_code == 200

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from skep.testing.postgres import running_postgres
-from skep.testing.server import free_port
+from skep.testing.server import Server, free_port
 
 NODE_ID = "urn:node:SkepTestMN"
 START_SECONDS = 120.0
@@ -154,22 +153,13 @@ def running_gmn(folder: Path) -> Iterator[str]:
         url = f"http://127.0.0.1:{port}"
         variables = _prepare(folder, url, database)
         _run([str(installed()), "-m", "django", "migrate", "-v0"], folder, variables)
-        with (folder / "gmn.log").open("wb") as log:
-            server = subprocess.Popen(
-                [str(_PYTHON), *_GUNICORN, "-b", f"127.0.0.1:{port}", "gmn_wsgi:application"],
-                cwd=folder,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        server = Server("the member node", folder / "gmn.log", START_SECONDS)
+        command = [str(_PYTHON), *_GUNICORN, "-b", f"127.0.0.1:{port}", "gmn_wsgi:application"]
         try:
-            _await(server, url, folder / "gmn.log")
+            server.start(command, lambda _: _answers(url), cwd=folder, env=variables)
             yield url
         finally:
-            server.terminate()
-            server.wait(30)
+            server.stop()
 
 
 def _prepare(folder: Path, url: str, database: str) -> dict[str, str]:
@@ -236,13 +226,9 @@ def _run(command: list[str], folder: Path, variables: dict[str, str]) -> None:
         raise RuntimeError(f"{command[:4]} failed: {done.stderr[-2000:]}")
 
 
-def _await(server: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-    until = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/v2/monitor/ping", timeout=30):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            if server.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"the member node did not start: {log.read_text()[-3000:]}") from None
-            time.sleep(0.1)
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/v2/monitor/ping", timeout=30):
+            return True
+    except (urllib.error.URLError, ConnectionError):
+        return False

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, NamedTuple
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from skep.dataone.forms import read_form
@@ -11,6 +11,7 @@ from skep.dataone.pids import decode
 from skep.dataone.types import D1Error, Doc, SystemMetadata
 from skep.dataone.xml import parse, render
 from skep.errors import BadInput
+from skep.testing.server import ThreadedServer
 
 if TYPE_CHECKING:
     from skep.testing.membernode import MemberNode
@@ -33,29 +34,8 @@ class Refused(Exception):
         self.error = D1Error(name, _CODES[name], "1", description, identifier=pid)
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
+class Server(ThreadedServer):
     node: "MemberNode"
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._open: set[Any] = set()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        """End connections that clients keep open: their threads would be waited for."""
-        for request in list(self._open):
-            self.shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is nobody's business."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,10 +1,12 @@
-"""A server of somebody else's as a process of ours: started, waited for, stopped by pid."""
+"""Servers for tests: somebody else's as processes of ours, stopped by pid, and our own in threads."""
 
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +55,30 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+class ThreadedServer(ThreadingHTTPServer):
+    """One of our own, whose clients keep connections open: they are ended with it."""
+
+    request_queue_size = 512
+    daemon_threads = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        for request in list(self._open):
+            with suppress(OSError):
+                request.shutdown(2)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is nobody's business."""

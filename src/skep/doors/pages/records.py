@@ -13,8 +13,8 @@ from skep.engines.records.base import Ask, OneOf
 from skep.model.caller import Caller
 
 _SIDES = ("west", "south", "east", "north")
-#: members of a resource map that are shown
-_SHOWN = 200
+#: members of a resource map, and maps of a record, that are shown
+_SHOWN, _MAPS = 200, 3
 Id = Annotated[str, QueryParameter(min_length=1, max_length=800)]
 
 
@@ -43,9 +43,8 @@ async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> R
     pid = found.meta.identifier
     records = await _values(core, caller, [pid])
     values = records.get(pid, {})
-    members = {one: await _members(core, caller, one) for one in _list(values, "resourceMap")[:3]}
-    if found.kind == "RESOURCE":
-        members[pid] = await _members(core, caller, pid)
+    maps = [pid] if found.kind == "RESOURCE" else list(values.get("resourceMap", []))[:_MAPS]
+    members = {one: await _members(core, caller, one) for one in await _values(core, caller, maps)}
     return page(
         request,
         "record.html",
@@ -76,10 +75,6 @@ async def _values(core: TheCore, caller: Caller, ids: list[str]) -> dict[str, di
         return {}
     found = await core.dataone.index.search(caller, Ask(only=(OneOf("id", ids),), limit=len(ids)))
     return {one.id: dict(one.values) for one in found.records}
-
-
-def _list(values: dict[str, Any], name: str) -> list[str]:
-    return list(values.get(name, []))
 
 
 HANDLERS = [record_page]

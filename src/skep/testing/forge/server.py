@@ -7,8 +7,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from skep.testing.forge.repo import Files, Repo
+from skep.testing.server import ThreadedServer
 
 
 class Request(NamedTuple):
@@ -119,30 +120,8 @@ class Forge:
         self.__exit__()
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(ThreadedServer):
     forge: Forge
-    request_queue_size = 512
-    daemon_threads = False
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._open: set[Any] = set()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for request in list(self._open):
-            with suppress(OSError):
-                request.shutdown(2)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that hang up are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
