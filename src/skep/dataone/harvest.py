@@ -31,7 +31,9 @@ from skep.sources.base import Ask
 
 #: objects and bytes that are handed over together
 _OBJECTS, _BYTES = 100, 4 << 20
-#: objects taken from the queue together
+#: such lots under way
+_ON_THE_WAY = 3
+#: objects taken from the queue together; as many may be open when more are taken
 _TAKE = 200
 #: larger ones go to disk by themselves
 _LARGE = 1 << 20
@@ -96,7 +98,7 @@ class Visit(Listing):
         self._ran: list[Ran] = []
         self._pack = bytearray()
         self._weight = 0
-        self._handing: asyncio.Task[Queued] | None = None
+        self._handing: set[asyncio.Task[Queued]] = set()
         self._silent = 0
         self._broken: BaseException | None = None
         #: objects handed over
@@ -119,13 +121,13 @@ class Visit(Listing):
                 self._hire(taken.limits)
                 report(self.brought, self.brought + self.due)
                 # an errand is free to be taken again until it is reported
-                await self._wait(0 if taken.errands else _TAKE // 2)
+                await self._wait(0 if taken.errands else _TAKE)
                 if taken.errands:
                     await self._hand_over(wait=True)
             await self._wait(0)
             await self._hand_over(wait=True)
         finally:
-            everybody = [*self._hands, *([self._handing] if self._handing else [])]
+            everybody = [*self._hands, *self._handing]
             for hand in everybody:
                 hand.cancel()
             await asyncio.gather(*everybody, return_exceptions=True)
@@ -232,18 +234,16 @@ class Visit(Listing):
         self._weight += weight(one)
 
     async def _hand_over(self, *, wait: bool = False) -> None:
-        """While one lot is on its way the next is gathered; a third has to wait."""
-        while self._handing is not None:
-            handing = self._handing
-            await asyncio.shield(handing)
-            self._handing = None if self._handing is handing else self._handing
+        """While some lots are on their way the next is gathered; with too many of them, hands have to wait."""
         if self._done or self._ran:
             done, ran, pack = self._done, self._ran, self._pack
             self._done, self._ran, self._pack, self._weight = [], [], bytearray(), 0
-            self._handing = asyncio.create_task(self._send(done, ran, pack))
-        if wait and self._handing is not None:
-            await self._handing
-            self._handing = None
+            self._handing.add(asyncio.create_task(self._send(done, ran, pack)))
+        while self._handing and (wait or len(self._handing) > _ON_THE_WAY):
+            ended, _ = await asyncio.wait(self._handing, return_when=asyncio.FIRST_COMPLETED)
+            self._handing -= ended
+            for one in ended:
+                one.result()
 
     async def _send(self, done: list[Brought], ran: list[Ran], data: bytearray) -> Queued:
         if not data:
