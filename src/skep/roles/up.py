@@ -32,11 +32,12 @@ from skep.model.benchmark import BenchmarkSpec
 from skep.model.caller import SYSTEM, Caller
 from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
-from skep.roles.build import Loop, Rooms, open_rooms
+from skep.roles.build import Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
 from skep.roles.folder import locked
 from skep.roles.linking import open_link, open_meeting
 from skep.roles.logs import set_up_logs
+from skep.roles.parts import Loop
 from skep.roles.stopping import on_signals
 
 log = logging.getLogger("skep.up")

@@ -1,0 +1,181 @@
+"""How single parts of a serving process are made from its settings."""
+
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from skep.clock import Clock
+from skep.config import Settings
+from skep.dataone.formats import Formats
+from skep.dataone.harvests import Harvests
+from skep.dataone.index import RecordIndex
+from skep.dataone.kind import DataoneAddresses
+from skep.dataone.nodes import KIND, Nodes
+from skep.dataone.replication import Replication
+from skep.dataone.service import DataOne
+from skep.dataone.store import Store
+from skep.engines.blobs.base import Blobs
+from skep.engines.db.base import Database
+from skep.engines.db.time import SharedClock
+from skep.engines.index.base import Searcher
+from skep.engines.log.base import Log
+from skep.engines.open import Kind, find
+from skep.engines.records.base import Records
+from skep.fleet import openings
+from skep.fleet.servers import Place, Servers, keep_id
+from skep.fleet.service import Fleet
+from skep.link.join import ca_of
+from skep.link.tunnels import Tunnels
+from skep.roles.gathering import Gathering
+from skep.roles.receiving import Receiving
+from skep.search.report_records import ReportRecords
+from skep.search.service import Search
+from skep.sources.base import Addresses
+from skep.sources.credentials import Credentials
+from skep.sources.git.guard import Guard as HostGuard
+from skep.sources.git.http import Http
+from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.lists.apply import Apply
+from skep.sources.lists.asking import Asking
+from skep.sources.lists.follow import Follower
+from skep.sources.service import Sources
+from skep.topics.service import Topics
+
+#: bytes of one page of a forge's API
+_LARGEST_LISTING = 16 << 20
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
+
+async def engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database, Log, Blobs, Searcher, Records]:
+    data = Path(settings.data)
+    db = await _opened(stack, "db", settings.database, data=data, durability=settings.durability)
+    log = await _opened(stack, "log", settings.log, db=db)
+    blobs = await find("blobs", settings.blobs)(settings.blobs, data=data)
+    searcher = await _opened(stack, "index", settings.index, data=data, db=db)
+    records = await _opened(stack, "records", settings.records, data=data)
+    return db, log, blobs, searcher, records
+
+
+async def _opened(stack: AsyncExitStack, what: Kind, url: str, **given: Any) -> Any:
+    """The engine that the scheme of a URL names, until the stack is left."""
+    engine = await find(what, url)(url, **given)
+    stack.push_async_callback(engine.close)
+    return engine
+
+
+async def time(db: Database, clock: Clock) -> tuple[Clock, list[Loop]]:
+    if not db.shared:
+        return clock, []
+    shared = SharedClock(clock, db)
+    await shared.measure()
+    return shared, [shared.follow]
+
+
+async def alive(fleet: Fleet) -> set[str]:
+    return {member.id for member in await fleet.members() if member.state == "alive"}
+
+
+def fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
+    return Fleet(
+        db,
+        clock,
+        token=token,
+        beat_every=settings.beat_every,
+        grace=settings.grace,
+        expected=settings.workers_expected,
+        first_wait=settings.first_wait,
+    )
+
+
+async def records(db: Database, engine: Records, search: Search, dataone: DataOne) -> ReportRecords:
+    reports = ReportRecords(db, engine)
+    for room in (reports, dataone.index):
+        await room.start()
+    search.records |= {"report": reports.search, "record": dataone.index.find}
+    return reports
+
+
+def sources(settings: Settings, db: Database, clock: Clock, fleet: Fleet, git: Addresses) -> Sources:
+    kinds = {"git": git, KIND: DataoneAddresses(settings)}
+    return Sources(db, clock, fleet, kinds, {label.name: label for label in settings.label})
+
+
+def dataone(
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    blobs: Blobs,
+    topics: Topics,
+    fleet: Fleet,
+    sources: Sources,
+    records: Records,
+) -> DataOne:
+    base = settings.public_url.rstrip("/") or f"http://{settings.listen}"
+    store = Store(db, clock, blobs, topics, Formats(), settings.dataone_node)
+    nodes = Nodes(db, clock, fleet, sources)
+    replication = Replication(db, clock, store, nodes)
+    harvests = Harvests(
+        *(db, clock, fleet, nodes, store, replication),
+        queue=settings.dataone_queue,
+        data_bytes=settings.dataone_data,
+        full_every=settings.dataone_full_every,
+    )
+    after, within = settings.dataone_index_after, settings.dataone_index_within
+    name = f"{socket.gethostname()}:{settings.data}" if db.shared else ""
+    index = RecordIndex(db, clock, store, records, after=after, within=within, base=base, name=name)
+    return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
+
+
+def http(settings: Settings) -> Http:
+    return Http(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING, connections=8, validators=True)
+
+
+async def gathering(
+    stack: AsyncExitStack,
+    db: Database,
+    clock: Clock,
+    topics: Topics,
+    settings: Settings,
+    sources: Sources,
+    searcher: Searcher,
+) -> Gathering:
+    servers = Servers(db, clock, _place(settings, clock))
+    await servers.start()
+    stack.push_async_callback(servers.leave)
+    tunnels = Tunnels(db, clock, servers, await openings.start(db), ca_of(settings))
+    stack.push_async_callback(tunnels.close)
+    receiving = Receiving(clock, Path(settings.data), settings.max_repository, tunnels, sources, searcher)
+    gathering = Gathering(db, clock, topics, settings, servers, tunnels, receiving)
+    await gathering.start()
+    return gathering
+
+
+def _place(settings: Settings, clock: Clock) -> Place:
+    return Place(
+        keep_id(Path(settings.data) / "gathered", "srv", clock),
+        settings.name or socket.gethostname(),
+        settings.roles,
+        settings.public_url or f"http://{settings.listen}",
+        settings.link_public or settings.link_listen,
+        settings.gather_labels,
+    )
+
+
+def follower(
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    topics: Topics,
+    sources: Sources,
+    fleet: Fleet,
+    http: Http,
+    credentials: Credentials,
+    gathering: Gathering,
+) -> Follower:
+    asking = Asking(http, HostGuard(settings, clock, local=False), clock, credentials.apis)
+    every = settings.list_every, settings.manifest_every
+    apply = Apply(db, clock, fleet, sources)
+    return Follower(db, clock, topics, sources, apply, gathering.mirror, asking, *every, gathering.has)
