@@ -35,6 +35,7 @@ bench: .venv/.test
 	$(PY) bench/git/schedule.py
 	$(PY) bench/git/lists.py
 	$(PY) bench/fleet/ring.py
+	$(PY) -m bench.fleet.coordinator
 	$(PY) bench/fleet/tunnel.py
 	$(PY) -m bench.dataone.index
 	$(PY) -m bench.search
