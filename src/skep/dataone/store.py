@@ -89,6 +89,9 @@ class Store:
             if left <= 0:
                 break
 
+    async def keeps(self, blob: str) -> bool:
+        return bool(await self._db.read("SELECT 1 AS x FROM sysmeta WHERE blob = :blob LIMIT 1", blob=blob))
+
     async def listing(
         self,
         subjects: Collection[str] | None,

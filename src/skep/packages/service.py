@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import IO
 
@@ -35,13 +35,23 @@ _manifest = msgspec.json.Decoder(Manifest).decode
 
 
 class Packages:
-    def __init__(self, db: Database, clock: Clock, blobs: Blobs, data: Path, largest: int, unpacked: int) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        blobs: Blobs,
+        data: Path,
+        bounds: tuple[int, int],
+        elsewhere: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """`bounds`: bytes of an archive, and of what is in it. `elsewhere`: do others keep these bytes too?"""
         self._db = db
         self._clock = clock
         self.blobs = blobs
         self._incoming = data / "incoming"
-        self._largest = largest
-        self._bounds = Bounds(unpacked)
+        self._largest = bounds[0]
+        self._bounds = Bounds(bounds[1])
+        self._elsewhere = elsewhere
         #: nobody stores a blob that somebody else is about to delete
         self._turn = asyncio.Lock()
 
@@ -114,8 +124,9 @@ class Packages:
         return _package(row)
 
     async def _drop(self, blob: str) -> None:
-        """Unless a package has it."""
-        if not await self._db.read("SELECT 1 AS x FROM package WHERE blob = :blob LIMIT 1", blob=blob):
+        """Unless a package has it, or something else whose bytes are the same."""
+        rows = await self._db.read("SELECT 1 AS x FROM package WHERE blob = :blob LIMIT 1", blob=blob)
+        if not rows and not await self._elsewhere(blob):
             await self.blobs.delete(blob)
 
     async def show(self, caller: Caller, ref: str) -> Package:
