@@ -116,8 +116,9 @@ async def open_rooms(
         placer, results = Placer(clock, owners, lease), Results(db, clock, settings.result_kinds)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
         dataone = parts.dataone(settings, db, clock, blobs, topics, fleet, sources, record_engine)
-        bounds = settings.package_limit, settings.package_unpacked
-        packages = Packages(db, clock, blobs, data, bounds, dataone.store.keeps)
+        packages = Packages(
+            *(db, clock, blobs, data), (settings.package_limit, settings.package_unpacked), dataone.store.keeps
+        )
         journal, lists = Journal(db, clock, settings.log_lines), Lists(db, clock, sources)
         for room in (
             access,
