@@ -141,6 +141,14 @@ async def test_any_identifier_is_read(cn: Served) -> None:
             assert (await client.get(httpx.URL(cn.url, raw_path=f"/cn/v2/object/{path}".encode()))).status_code == 200
 
 
+async def test_what_a_node_says_begins_no_header(cn: Served) -> None:
+    await cn.put("sly", format_id="x\r\nSet-Cookie: a=b")
+    async with cn.client() as client:
+        answer = await client.head("/cn/v2/object/sly")
+    assert answer.status_code == 200 and "set-cookie" not in answer.headers
+    assert answer.headers["dataone-formatid"] == "x  Set-Cookie: a=b"
+
+
 async def test_private_objects_are_for_their_readers(cn: Served) -> None:
     policy = AccessPolicy((AccessRule(("CN=bob,DC=dataone",), ("read",)),))
     await cn.put("p", eml("Secret"), access_policy=policy)

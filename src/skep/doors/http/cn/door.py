@@ -1,5 +1,6 @@
 """The Coordinating Node's API under /cn/v1 and /cn/v2. Bare ASGI: an identifier is one segment, whatever it holds."""
 
+import re
 from urllib.parse import parse_qsl
 
 from litestar.types import HTTPScope, Receive, Send
@@ -14,6 +15,7 @@ from skep.doors.http.cn.wrong import PATHS, NotOffered
 from skep.doors.http.publish import read_body
 
 _XML = "text/xml"
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class CnDoor:
@@ -68,7 +70,10 @@ async def _send(answer: Answer, version: int, send: Send) -> None:
     headers: dict[str, str] = {"content-type": media, **answer.headers}
     if isinstance(body, bytes):
         headers.setdefault("content-length", str(len(body)))
-    encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    # what nodes say of objects is in them: a line break there must not begin a header of its own
+    encoded = [
+        (name.encode(), _CONTROLS.sub(" ", value).encode("latin-1", "replace")) for name, value in headers.items()
+    ]
     await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
     if isinstance(body, bytes):
         await send({"type": "http.response.body", "body": body, "more_body": False})
