@@ -19,6 +19,7 @@ from skep.dataone.science import science
 from skep.dataone.types import AccessPolicy, AccessRule, Checksum, SystemMetadata
 from skep.roles.build import open_rooms
 from skep.testing.documents import EML_21, eml
+from skep.testing.offers import put_object
 
 
 def main() -> None:
@@ -42,7 +43,7 @@ async def measure(folder: Path, count: int, tables: int, *, profile: bool) -> tu
         for n in range(count):
             body = document(n, tables)
             size = len(body)
-            await dataone.store.put(meta(f"doi:10.5072/{n}", body), body, "urn:node:Bench")
+            await put_object(dataone.store, meta(f"doi:10.5072/{n}", body), body, "urn:node:Bench")
         profiler = cProfile.Profile()
         began = time.process_time()
         if profile:

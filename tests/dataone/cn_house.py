@@ -16,6 +16,7 @@ from skep.core import Core
 from skep.doors.http.app import create_app
 from skep.model.caller import SYSTEM, Scope
 from skep.roles.build import open_rooms
+from skep.testing.offers import put_object
 from skep.testing.server import free_port
 
 from .objects import NODE, meta_of
@@ -32,7 +33,7 @@ class Served:
 
     async def put(self, pid: str, body: bytes | None = b"data", *, node: str = NODE, **more: Any) -> None:
         given = meta_of(pid, body or b"", **more)
-        assert await self.core.dataone.store.put(given, body, node) == "new"
+        assert await put_object(self.core.dataone.store, given, body, node) == "new"
 
     async def token(self, subject: str, *scopes: Scope) -> str:
         return (await self.core.access.create(SYSTEM, subject, scopes or ("read",))).token

@@ -13,6 +13,7 @@ from skep.model.caller import SYSTEM
 from skep.model.source import Failure, Held
 from skep.sources.base import Same
 from skep.testing.membernode import Faults, MemberNode
+from skep.testing.offers import put_object
 from tests.dataone import farm as farms
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML, meta_of
@@ -254,7 +255,7 @@ async def test_conflicts_are_reported_once_to_nodes_that_registered(farm: Farm, 
     approved = await farm.nodes.approve(SYSTEM, node.id)
     held = await farm.sources.held(approved.source or "")
     assert held is not None
-    await farm.store.put(meta_of("taken", b"1"), b"1", "urn:node:A")
+    await put_object(farm.store, meta_of("taken", b"1"), b"1", "urn:node:A")
     node.put("taken", b"2", EML)
     for _ in range(3):
         assert await farm.visit(held) is None

@@ -18,6 +18,7 @@ from skep.engines.records.folder import FolderRecords
 from skep.errors import NeedsToken
 from skep.model.caller import SYSTEM, Caller
 from skep.testing.documents import ISO, ORE, eml, iso, resource_map
+from skep.testing.offers import put_object
 from tests.rooms.house import MovedClock
 
 from .objects import NODE, meta_of
@@ -34,7 +35,7 @@ class Library:
         self.store, self.index, self.records = store, index, records
 
     async def put(self, pid: str, body: bytes = b"data", **more: object) -> str:
-        return await self.store.put(meta_of(pid, body, **more), body, NODE)
+        return await put_object(self.store, meta_of(pid, body, **more), body, NODE)
 
     async def found(self, text: str, caller: Caller = ANYBODY) -> list[str]:
         return sorted(one.id for one in (await self.index.search(caller, Ask(text))).records)

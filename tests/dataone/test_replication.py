@@ -21,6 +21,7 @@ from skep.dataone.xml import render
 from skep.engines.db.base import Tx
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.model.caller import SYSTEM, Caller
+from skep.testing.offers import put_object
 from tests.dataone.farm import Farm
 from tests.dataone.objects import NODE, meta_of
 
@@ -108,7 +109,7 @@ async def statuses(farm: Farm) -> dict[str, str]:
 
 async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
     await approve(farm, node("A"), node("B"), node("C"))
-    await farm.store.put(meta_of("p", DATA, replication_policy=ReplicationPolicy(True, 1)), None, NODE)
+    await put_object(farm.store, meta_of("p", DATA, replication_policy=ReplicationPolicy(True, 1)), None, NODE)
     while await farm.replication.step():
         pass
     assert await statuses(farm) == {"A": "completed", "B": "requested"}
@@ -139,7 +140,7 @@ async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
 
 async def test_who_says_nothing_is_asked_again_and_who_refuses_is_left(farm: Farm) -> None:
     await approve(farm, node("A"), node("B"), node("C"))
-    await farm.store.put(meta_of("p", DATA, replication_policy=ReplicationPolicy(True, 1)), None, NODE)
+    await put_object(farm.store, meta_of("p", DATA, replication_policy=ReplicationPolicy(True, 1)), None, NODE)
     await farm.replication.step()
     for pause in AGAIN[1:4]:
         farm.clock.ahead += pause + 1
@@ -153,7 +154,7 @@ async def test_who_says_nothing_is_asked_again_and_who_refuses_is_left(farm: Far
 
 async def test_a_new_policy_and_removal_need_the_right_serial(farm: Farm) -> None:
     await approve(farm, node("A"), node("B"))
-    await farm.store.put(meta_of("p", DATA), None, NODE)
+    await put_object(farm.store, meta_of("p", DATA), None, NODE)
     await farm.replication.step()
     one = await farm.store.get("p")
     assert one is not None and one.meta.serial_version

@@ -4,6 +4,7 @@ from skep.dataone.decide import Verdict
 from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule
 from skep.model.caller import SYSTEM
+from skep.testing.offers import put_object
 from skep.topics.service import CHANGES, Topics
 from tests.dataone.farm import CN
 from tests.dataone.objects import NODE, meta_of
@@ -18,11 +19,11 @@ async def content(store: Store, pid: str) -> bytes:
 
 
 async def test_an_object_is_stored_with_its_bytes_history_story_and_tasks(store: Store) -> None:
-    assert await store.put(meta_of("a", DATA), DATA, NODE) == "new"
-    assert await store.put(meta_of("a", DATA), DATA, NODE) == "unchanged"
+    assert await put_object(store, meta_of("a", DATA), DATA, NODE) == "new"
+    assert await put_object(store, meta_of("a", DATA), DATA, NODE) == "unchanged"
     later = meta_of("a", DATA, archived=True, date_sys_metadata_modified=2_000)
-    assert await store.put(later, None, NODE) == "update"
-    assert await store.put(meta_of("a", DATA, rights_holder="x"), None, "urn:node:B") == "replica"
+    assert await put_object(store, later, None, NODE) == "update"
+    assert await put_object(store, meta_of("a", DATA, rights_holder="x"), None, "urn:node:B") == "replica"
     found = await store.get("a")
     assert found is not None and found.meta.archived and found.meta.rights_holder == "rita"
     assert [one.replica_member_node for one in found.meta.replica] == [NODE, "urn:node:B", CN]
@@ -38,48 +39,48 @@ async def test_an_object_is_stored_with_its_bytes_history_story_and_tasks(store:
 
 async def test_each_change_of_state_is_told_once_and_in_order(store: Store, topics: Topics) -> None:
     for meta in (meta_of("a", DATA), meta_of("a", DATA), meta_of("a", DATA, archived=True)):
-        await store.put(meta, None, NODE)
+        await put_object(store, meta, None, NODE)
     told = await topics.read(SYSTEM, CHANGES, 0, 10)
     assert [b'"seq":1' in one.body for one in told] == [True, False] and len({one.id for one in told}) == 2
 
 
 async def test_a_refused_update_changes_nothing(store: Store) -> None:
-    await store.put(meta_of("a", DATA), DATA, NODE)
-    assert await store.put(meta_of("a", b"other"), b"other", NODE) == "duplicate"
-    assert await store.put(meta_of("a", DATA, submitter="eve", archived=True), None, NODE) == "illegal"
+    await put_object(store, meta_of("a", DATA), DATA, NODE)
+    assert await put_object(store, meta_of("a", b"other"), b"other", NODE) == "duplicate"
+    assert await put_object(store, meta_of("a", DATA, submitter="eve", archived=True), None, NODE) == "illegal"
     found = await store.get("a")
     assert found is not None and found.meta.submitter == "sam" and not found.meta.archived
     assert await content(store, "a") == DATA
 
 
 async def test_series_and_versions_from_either_side(store: Store) -> None:
-    await store.put(meta_of("a", b"1", series_id="s", date_uploaded=1), b"1", NODE)
-    await store.put(meta_of("b", b"2", series_id="s", obsoletes="a", date_uploaded=2), b"2", NODE)
-    await store.put(meta_of("c", b"3", obsoletes="b", date_uploaded=3), b"3", NODE)
+    await put_object(store, meta_of("a", b"1", series_id="s", date_uploaded=1), b"1", NODE)
+    await put_object(store, meta_of("b", b"2", series_id="s", obsoletes="a", date_uploaded=2), b"2", NODE)
+    await put_object(store, meta_of("c", b"3", obsoletes="b", date_uploaded=3), b"3", NODE)
     newest = await store.get("s")
     assert newest is not None and newest.meta.identifier == "b"
     assert await store.versions("b") == await store.versions("c") == ["a", "b", "c"]
-    assert await store.put(meta_of("s", b"4"), b"4", NODE) == "illegal", "a series has that name"
-    assert await store.put(meta_of("d", b"5", series_id="a"), b"5", NODE) == "illegal"
+    assert await put_object(store, meta_of("s", b"4"), b"4", NODE) == "illegal", "a series has that name"
+    assert await put_object(store, meta_of("d", b"5", series_id="a"), b"5", NODE) == "illegal"
     foreign = meta_of("e", b"6", series_id="s", submitter="eve", rights_holder="eve", authoritative_member_node="urn:x")
-    assert await store.put(foreign, b"6", "urn:x") == "unauthorised"
+    assert await put_object(store, foreign, b"6", "urn:x") == "unauthorised"
 
 
 async def test_listing_shows_what_somebody_may_read(store: Store) -> None:
     for n in range(5):
-        await store.put(meta_of(f"p{n}", b"x", date_sys_metadata_modified=n * 10), None, NODE)
+        await put_object(store, meta_of(f"p{n}", b"x", date_sys_metadata_modified=n * 10), None, NODE)
     secret = meta_of("secret", b"x", access_policy=AccessPolicy((AccessRule(("ann",), ("write",)),)))
-    await store.put(secret, None, NODE)
+    await put_object(store, secret, None, NODE)
     for subjects, total in ((["public"], 5), (["public", "ann"], 6), (["rita"], 6), (None, 6)):
         assert (await store.listing(subjects, count=0)).total == total
     page = await store.listing(None, since=10, until=40, start=1, count=1)
     assert ([one.identifier for one in page.object_info], page.total) == (["p2"], 3)
     assert (await store.listing(None, id="p3")).object_info[0].identifier == "p3"
     assert (await store.listing(None, node="urn:other")).total == 0
-    await store.put(meta_of("p0", b"x", access_policy=None, date_sys_metadata_modified=50), None, NODE)
+    await put_object(store, meta_of("p0", b"x", access_policy=None, date_sys_metadata_modified=50), None, NODE)
     assert (await store.listing(["public"], count=0)).total == 4, "it became private"
-    await store.put(meta_of("p1", b"x", access_policy=None, date_sys_metadata_modified=50), None, NODE)
-    await store.put(meta_of("secret", b"x", date_sys_metadata_modified=5_000), None, NODE)
+    await put_object(store, meta_of("p1", b"x", access_policy=None, date_sys_metadata_modified=50), None, NODE)
+    await put_object(store, meta_of("secret", b"x", date_sys_metadata_modified=5_000), None, NODE)
     assert (await store.listing(["public"], count=0)).total == 4, "and another public"
 
 
@@ -87,5 +88,5 @@ async def test_reservations(store: Store) -> None:
     await store.reserve("r", "eve")
     await store.reserve("r", "eve")
     assert await store.reserved_for("r") == "eve"
-    assert await store.put(meta_of("r", b"x"), b"x", NODE) == "unauthorised"
-    assert await store.put(meta_of("r", b"x", submitter="eve"), b"x", NODE) == "new"
+    assert await put_object(store, meta_of("r", b"x"), b"x", NODE) == "unauthorised"
+    assert await put_object(store, meta_of("r", b"x", submitter="eve"), b"x", NODE) == "new"

@@ -12,6 +12,7 @@ from skep.config import Settings
 from skep.doors.http.app import create_app
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound, SkepError, TooLarge
 from skep.model.caller import SYSTEM, Caller
+from skep.testing.offers import put_object
 from tests.dataone.objects import NODE, meta_of
 from tests.packages.making import files, tar, zipped
 from tests.tasks.house import Engine
@@ -55,7 +56,7 @@ async def test_pushed_shown_listed_downloaded_removed(engine: Engine) -> None:
 async def test_bytes_that_others_keep_too_stay(engine: Engine) -> None:
     room, store, body = engine.core.packages, engine.core.dataone.store, tar(files())
     package = await room.push(SYSTEM, pieces(body))
-    assert await store.put(meta_of("same", body), body, NODE) == "new"
+    assert await put_object(store, meta_of("same", body), body, NODE) == "new"
     await room.remove(SYSTEM, REF)
     assert package.blob in await blobs(engine)
 

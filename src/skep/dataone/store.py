@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Collection, Sequence
 import msgspec
 
 from skep.clock import Clock
-from skep.dataone.asks import Brought
 from skep.dataone.formats import Formats
 from skep.dataone.series import Version, chain, head
 from skep.dataone.settle import Settling
@@ -26,15 +25,15 @@ _LONGEST_CHAIN = 1_000
 class Store:
     def __init__(self, db: Database, clock: Clock, blobs: Blobs, topics: Topics, formats: Formats, cn: str) -> None:
         """`cn`: the identifier of this node, such as urn:node:cnSkep."""
-        self._db = db
-        self._clock = clock
+        self.db = db
+        self.clock = clock
         self.blobs = blobs
         self.formats = formats
         self.cn = cn
         self.settling = Settling(topics, formats, cn)
 
     async def start(self) -> None:
-        await self._db.migrate("dataone", STEPS)
+        await self.db.migrate("dataone", STEPS)
 
     async def get(self, id: str, *, deleted: bool = False) -> Stored | None:
         """By identifier, or by the series it is the newest of. Who may see it is the asker's business."""
@@ -44,10 +43,10 @@ class Store:
         places, names = among(pids)
         gone = int(deleted)
         sql = f"SELECT * FROM sysmeta WHERE deleted <= :gone AND pid IN ({places})"  # noqa: S608
-        rows = await self._db.read(sql, gone=gone, **names)
+        rows = await self.db.read(sql, gone=gone, **names)
         replicas: dict[str, list[Row]] = {}
         sql = f"SELECT * FROM replica WHERE pid IN ({places}) ORDER BY node"  # noqa: S608
-        for one in await self._db.read(sql, **names) if rows else ():
+        for one in await self.db.read(sql, **names) if rows else ():
             replicas.setdefault(one["pid"], []).append(one)
         return {row["pid"]: stored(row, replicas.get(row["pid"], ())) for row in rows}
 
@@ -60,7 +59,7 @@ class Store:
         after = [one.obsoleted_by for one in members if one.obsoleted_by]
         places, names = among(after)
         sql = f"SELECT pid FROM sysmeta WHERE deleted = 0 AND pid IN ({places})"  # noqa: S608
-        known = {row["pid"] for row in await self._db.read(sql, **names)} if after else set()
+        known = {row["pid"] for row in await self.db.read(sql, **names)} if after else set()
         return head(members, known - {one.pid for one in members})
 
     async def versions(self, pid: str) -> list[str]:
@@ -77,7 +76,7 @@ class Store:
         return chain(pid, list(links.values()))
 
     async def _versions(self, condition: str, **names: Value) -> list[Version]:
-        rows = await self._db.read(_VERSION + condition, **names)
+        rows = await self.db.read(_VERSION + condition, **names)
         return [Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"]) for row in rows]
 
     async def content(self, one: Stored) -> AsyncIterator[bytes]:
@@ -90,7 +89,7 @@ class Store:
                 break
 
     async def keeps(self, blob: str) -> bool:
-        return bool(await self._db.read("SELECT 1 AS x FROM sysmeta WHERE blob = :blob LIMIT 1", blob=blob))
+        return bool(await self.db.read("SELECT 1 AS x FROM sysmeta WHERE blob = :blob LIMIT 1", blob=blob))
 
     async def listing(
         self,
@@ -120,10 +119,10 @@ class Store:
             seen = f"SELECT 1 FROM reader WHERE reader.pid = sysmeta.pid AND subject IN ({places})"  # noqa: S608
             where += f" AND (public = 1 OR EXISTS ({seen}))"
             names |= more
-        total = (await self._db.read(f"SELECT count(*) AS n FROM sysmeta WHERE {where}", **names))[0]["n"]  # noqa: S608
+        total = (await self.db.read(f"SELECT count(*) AS n FROM sysmeta WHERE {where}", **names))[0]["n"]  # noqa: S608
         columns = "pid, format, algorithm, checksum, modified, size"
         sql = f"SELECT {columns} FROM sysmeta WHERE {where} ORDER BY modified, pid LIMIT :count OFFSET :start"  # noqa: S608
-        rows = await self._db.read(sql, count=count, start=start, **names) if count else []
+        rows = await self.db.read(sql, count=count, start=start, **names) if count else []
         found = tuple(
             ObjectInfo(
                 row["pid"], row["format"], Checksum(row["checksum"], row["algorithm"]), row["modified"], row["size"]
@@ -134,7 +133,7 @@ class Store:
 
     async def story(self, pid: str) -> list[Chapter]:
         """What was decided of it, newest last."""
-        rows = await self._db.read("SELECT * FROM story WHERE pid = :pid ORDER BY at, first_at", pid=pid)
+        rows = await self.db.read("SELECT * FROM story WHERE pid = :pid ORDER BY at, first_at", pid=pid)
         return [Chapter(*(row[name] for name in Chapter.__struct_fields__)) for row in rows]
 
     async def explain(self, caller: Caller, pid: str) -> Story:
@@ -143,7 +142,7 @@ class Store:
         one = (await self.get_many([pid], deleted=True)).get(pid)
         if not caller.may("private") and (one is None or not one.meta.may("read", frozenset({PUBLIC, caller.subject}))):
             caller.need("private")
-        rows = await self._db.read(
+        rows = await self.db.read(
             "SELECT urn AS node, state, reason, tries, due FROM offer "
             "JOIN member_node ON member_node.source = offer.source WHERE pid = :pid ORDER BY urn",
             pid=pid,
@@ -166,7 +165,7 @@ class Store:
 
     async def history(self, pid: str) -> list[tuple[float, str, SystemMetadata]]:
         """When, from which node, and what; newest last."""
-        rows = await self._db.read("SELECT * FROM sysmeta_history WHERE pid = :pid ORDER BY serial", pid=pid)
+        rows = await self.db.read("SELECT * FROM sysmeta_history WHERE pid = :pid ORDER BY serial", pid=pid)
         return [(row["at"], row["node"], msgspec.msgpack.decode(row["body"], type=SystemMetadata)) for row in rows]
 
     # reservations
@@ -182,15 +181,15 @@ class Store:
                 "RETURNING id",
                 id=id,
                 subject=subject,
-                now=self._clock.now(),
+                now=self.clock.now(),
             )
             return not rows and bool(mine)
 
-        if not await self._db.write(work):
+        if not await self.db.write(work):
             raise Conflict(f"{id[:80]!r} is taken already")
 
     async def reserved_for(self, id: str) -> str | None:
-        rows = await self._db.read("SELECT subject FROM reservation WHERE id = :id", id=id)
+        rows = await self.db.read("SELECT subject FROM reservation WHERE id = :id", id=id)
         return rows[0]["subject"] if rows else None
 
     # what follows from changes
@@ -198,7 +197,7 @@ class Store:
     async def backlog(self, work: str, limit: int) -> list[tuple[str, float]]:
         """Identifiers that wait for `index` or `replicate`, and since when; the oldest first."""
         sql = "SELECT pid, at FROM backlog WHERE work = :work ORDER BY at LIMIT :limit"
-        return [(row["pid"], row["at"]) for row in await self._db.read(sql, work=work, limit=limit)]
+        return [(row["pid"], row["at"]) for row in await self.db.read(sql, work=work, limit=limit)]
 
     async def worked(self, work: str, done: Sequence[tuple[str, float]]) -> None:
         """These are done, as they were read; what changed again meanwhile stays."""
@@ -209,37 +208,13 @@ class Store:
                 [{"work": work, "pid": pid, "at": at} for pid, at in done],
             )
 
-        await self._db.write(remove)
+        await self.db.write(remove)
 
     async def again(self, work: str, pids: Collection[str]) -> None:
         """They wait (again), from now on."""
 
         async def add(tx: Tx) -> None:
-            await tx.many(WAIT, [{"work": work, "pid": pid, "now": self._clock.now()} for pid in pids])
+            await tx.many(WAIT, [{"work": work, "pid": pid, "now": self.clock.now()} for pid in pids])
             tx.ring(BACKLOG)
 
-        await self._db.write(add)
-
-    async def put(self, meta: SystemMetadata, data: bytes | None, node: str) -> str:
-        """As if this node had offered it; what was decided. For trying out, and for tests."""
-
-        async def chunks() -> AsyncIterator[bytes]:
-            yield data or b""
-
-        blob = (await self.blobs.put(chunks())).id if data is not None else None
-        one = Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0)
-        source: dict[str, Value] = {"source": f"put:{node}", "urn": node, "doc": "{}", "version": "v2", "epoch": 1}
-        source |= {"name": node, "url": node, "kind": "dataone", "batches": 0, "registered": 0, "full_at": 0.0}
-
-        async def work(tx: Tx) -> str:
-            await tx.rows(
-                "INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, "
-                "pass, seq) VALUES (:source, :pid, 0, '', 'queued', '', 0, 0, '', 0, 0, 0, 0) "
-                "ON CONFLICT (source, pid) DO NOTHING",
-                source=source["source"],
-                pid=one.pid,
-            )
-            found = await self.settling.settle(tx, source, [one], blob, self._clock.now())
-            return found[one.pid].verdict
-
-        return await self._db.write(work)
+        await self.db.write(add)
