@@ -45,6 +45,7 @@ async def test_search_leads_to_the_page(cn: Served) -> None:
         assert (await client.get("/record", params={"id": "nothing"})).status_code == 404
         assert (await client.get("/record", params={"id": "data/1"})).status_code == 200
         assert "Glacier of gold" not in (await client.get("/", params={"q": "type:record gold"})).text
+        assert "Ada B. Lovelace, Royal Society" in (await client.get("/", params={"q": "type:record glaciers"})).text
         found = (
             await client.get("/api/v1/search", params={"q": "type:record glaciers"}, headers={"accept": "*/*"})
         ).json()

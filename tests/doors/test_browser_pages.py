@@ -39,6 +39,14 @@ def test_every_page_fits_a_phone_and_keeps_the_policy(tab: Tab, pages: dict[str,
         assert tab.console == [], name
 
 
+def test_there_is_room_to_write_a_query(tab: Tab, pages: dict[str, str]) -> None:
+    for width in (1100, 1280, 1600):
+        tab.size(width, 800)
+        tab.open(pages["status"])
+        assert tab.value("document.querySelector('.top .box input').offsetWidth") >= 200, width
+        assert tab.value("document.documentElement.scrollWidth") <= width
+
+
 def test_search_without_a_mouse(tab: Tab, pages: dict[str, str]) -> None:
     tab.open(pages["home"])
     assert tab.value(FOCUSED) == "q"

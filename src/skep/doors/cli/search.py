@@ -106,7 +106,7 @@ def _grouped(answer: SearchAnswer, now: float, explain: bool) -> Iterator[str]:
         fresh = f"{source.branch} {(source.commit or '')[:8]}, current {ago(source.fetched_at, now)}"
         yield f"{paint(clean(source.name), '1')}  {paint(clean(fresh) if source.branch else 'not searchable yet', '2')}"
     for record in answer.records:
-        fields = ", ".join(f"{name} {value}" for name, value in record.fields.items())
+        fields = " · ".join(f"{name} {_words(value)}" for name, value in record.fields.items())
         yield f"{paint(clean(record.name), '1')}  {paint(clean(fields), '2')}"
     for number, hit in enumerate(answer.hits):
         if number:
@@ -142,3 +142,7 @@ def _marked(row: Row) -> str:
         parts += [text[at:start], paint(text[start:end], "1;31")]
         at = end
     return "".join(parts) + text[at:]
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
