@@ -84,9 +84,9 @@ def test_what_a_killed_worker_held_is_polled_by_others(fleet: Fleet) -> None:
     began = time.monotonic()
     until(lambda: servers.told() == servers.heads(), servers.server)
     log.info("with a grace of 6 s all was told again after %.1f s", time.monotonic() - began)
-    servers.settle()
     dead.start()
     until(lambda: attached(servers, 2), servers.server)
+    servers.settle()
 
 
 def test_the_database_restarts(fleet: Fleet) -> None:

@@ -189,6 +189,7 @@ async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
     async def reports(caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         return RecordPage([RecordHit(words, caller.subject, {"limit": limit, "page": page})], 7, "more")
 
+    del bees.core.search.records["record"]
     with pytest.raises(BadQuery, match="no records"):
         await bees.search("type:record x")
     with pytest.raises(BadQuery, match="pages"):

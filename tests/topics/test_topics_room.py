@@ -68,7 +68,7 @@ async def test_the_list_goes_on_from_page_to_page(room: Room) -> None:
         page = found.next_page
         if not page:
             break
-    own = ["skep.changes", "skep.failures", "skep.indexed", "skep.searches", "skep.tasks", "skep.workers"]
+    own = ["skep.changes", "skep.failures", "skep.indexed", "skep.searches", "skep.steps", "skep.tasks", "skep.workers"]
     assert names == [*own, "t0", "t1", "t2", "t3", "t4"]
 
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from skep.clock import Clock
+from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
@@ -67,7 +67,8 @@ async def _opened(stack: AsyncExitStack, what: Kind, url: str, **given: Any) -> 
 
 
 async def time(db: Database, clock: Clock) -> tuple[Clock, list[Loop]]:
-    if not db.shared:
+    # another clock than the machine's was given on purpose
+    if not db.shared or not isinstance(clock, SystemClock):
         return clock, []
     shared = SharedClock(clock, db)
     await shared.measure()

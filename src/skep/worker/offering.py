@@ -17,6 +17,8 @@ from skep.runtime.facts import Machine
 _LEAST_OWN_SLOTS = 2
 #: they wait for what others do
 _GENERATORS = 1000
+#: no more than this part of a disk is kept free
+_SMALLEST_PART = 8
 
 
 class Offering:
@@ -77,11 +79,10 @@ class Offering:
         free = found.f_bavail * found.f_frsize
         if found.f_flag & os.ST_RDONLY:
             return "its disk cannot be written to"
-        # once it began to give away, a little more room must come before it stops
-        self._full = free < self._settings.disk_reserve * (2 if self._full else 1)
-        return (
-            f"{free:,} bytes are left on its disk, of {self._settings.disk_reserve:,} to be kept" if self._full else ""
-        )
+        # of a small disk a part; and once it began to give away, a little more room must come before it stops
+        reserve = min(self._settings.disk_reserve, found.f_blocks * found.f_frsize // _SMALLEST_PART)
+        self._full = free < reserve * (2 if self._full else 1)
+        return f"{free:,} bytes are left on its disk, of {reserve:,} to be kept" if self._full else ""
 
     def refusal(self, run: Run, running: int) -> str:
         """Why a command is not run here and now; the dispatcher may know less than this machine does."""
