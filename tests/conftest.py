@@ -1,4 +1,4 @@
-"""What every area may want: a real PostgreSQL, and an open database on each engine."""
+"""What every area may want: a real PostgreSQL and OpenSearch, and an open database on each engine."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ from hypothesis import settings
 
 from skep.engines.db.base import Database
 from skep.engines.open import find
+from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from skep.testing.postgres import fresh_database, running_postgres
 
 # how long an example takes is the machine's affair
@@ -19,6 +20,15 @@ settings.load_profile("skep")
 def postgres_url() -> Iterator[str]:
     with running_postgres() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def opensearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearchNode]:
+    try:
+        with running_opensearch(tmp_path_factory.mktemp("opensearch")) as running:
+            yield running
+    except NotInstalled as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

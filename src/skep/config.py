@@ -87,7 +87,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: Annotated[str, _about("where the search index lives; file: (DATA/index), file:PATH, opensearch://…")] = (
         "file:"
     )
-    records: Annotated[str, _about("where reports and records are searched; file: is DATA/records")] = "file:"
+    records: Annotated[
+        str, _about("where reports and records are searched; file: (DATA/records), file:PATH, opensearch://…")
+    ] = "file:"
     blobs: Annotated[
         str, _about("where packages and outputs live; file: is DATA/blobs, s3://BUCKET/PREFIX, memory:")
     ] = "file:"

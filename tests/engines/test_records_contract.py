@@ -41,8 +41,13 @@ RECORDS = [
 
 
 @pytest.fixture
-async def records(tmp_path: Path) -> AsyncIterator[Records]:
-    opened: Records = await find("records", "file:")("file:", data=tmp_path)
+def url() -> str:
+    return "file:"
+
+
+@pytest.fixture
+async def records(url: str, tmp_path: Path) -> AsyncIterator[Records]:
+    opened: Records = await find("records", url)(url, data=tmp_path)
     assert await opened.declare(PAPERS)
     yield opened
     await opened.close()
@@ -310,22 +315,22 @@ async def test_many_writers_share_commits_and_some_leave(records: Records) -> No
     assert found >= {f"r{n}" for n in range(200) if n != 50}
 
 
-async def reopen(records: Records, tmp_path: Path, kind: Kind = PAPERS) -> tuple[Records, bool]:
+async def reopen(records: Records, url: str, tmp_path: Path, kind: Kind = PAPERS) -> tuple[Records, bool]:
     await records.close()
-    again: Records = await find("records", "file:")("file:", data=tmp_path)
+    again: Records = await find("records", url)(url, data=tmp_path)
     return again, await again.declare(kind)
 
 
-async def test_filled_is_remembered(records: Records, tmp_path: Path) -> None:
+async def test_filled_is_remembered(records: Records, url: str, tmp_path: Path) -> None:
     await records.put("papers", RECORDS)
-    again, fill = await reopen(records, tmp_path)
+    again, fill = await reopen(records, url, tmp_path)
     assert fill  # nobody said that this was everything
     await again.filled("papers")
-    again, fill = await reopen(again, tmp_path)
+    again, fill = await reopen(again, url, tmp_path)
     assert not fill
     assert await ids(again, "ice") == ["a", "b", "e"]
     other = Kind("papers", (*PAPERS.fields, Field("more", "text")), PAPERS.words)
-    again, fill = await reopen(again, tmp_path, other)
+    again, fill = await reopen(again, url, tmp_path, other)
     assert fill
     assert await ids(again, "") == []
     await again.close()
@@ -344,7 +349,7 @@ async def test_damage_is_noticed_and_set_aside(records: Records, tmp_path: Path,
     path.unlink()
     if how != "remove":
         path.write_bytes(body[: len(body) // 2] if how == "cut" else body)
-    again, fill = await reopen(records, tmp_path)
+    again, fill = await reopen(records, "file:", tmp_path)
     assert fill
     await again.put("papers", RECORDS)
     assert await ids(again, "ice") == ["a", "b", "e"]
@@ -366,12 +371,12 @@ async def test_damage_while_open(records: Records, tmp_path: Path) -> None:
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from skep.engines.records.folder import open_folder
+from skep.engines.open import find
 from skep.engines.records.base import Record
 from tests.engines.test_records_contract import PAPERS
 
 async def main():
-    records = await open_folder("file:", data=Path(sys.argv[1]))
+    records = await find("records", sys.argv[1])(sys.argv[1], data=Path(sys.argv[2]))
     await records.declare(PAPERS)
     await records.filled("papers")
     n = 0
@@ -385,9 +390,9 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("acknowledged", [1, 4, 12])
-async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, acknowledged: int) -> None:
+async def test_what_was_acknowledged_survives_a_kill(url: str, tmp_path: Path, acknowledged: int) -> None:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(tmp_path), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", CHILD, url, str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout
     for _ in range(acknowledged):
@@ -395,7 +400,7 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, acknowledge
     os.kill(child.pid, signal.SIGKILL)
     last = acknowledged - 1 + len((await child.stdout.read()).splitlines())
     await child.wait()
-    records: Records = await find("records", "file:")("file:", data=tmp_path)
+    records: Records = await find("records", url)(url, data=tmp_path)
     assert not await records.declare(PAPERS)
     found = await ids(records, "ice", limit=1000)
     assert set(found) >= {f"r{n}-{part}" for n in range(last + 1) for part in "xy"}

@@ -4,7 +4,7 @@ import gc
 import itertools
 import random
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from skep.engines.open import find as find_engine
 from skep.errors import BadInput, Damaged, Unavailable
 from skep.model.search import And, BookInfo, Limits, Not, Term, Within
 from skep.search.query import parse
-from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
+from skep.testing.opensearch import OpenSearchNode
 from tests.index import test_ripgrep_equality, test_trigram_adopt, test_trigram_search
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
 from tests.index.test_trigram_books import APPLE, blob, book, test_merging_forgets_what_is_gone  # noqa: F401
@@ -50,13 +50,9 @@ hard_folder = test_ripgrep_equality.hard_folder
 _prefixes = (f"test{n}" for n in itertools.count())
 
 
-@pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearchNode]:
-    try:
-        with running_opensearch(tmp_path_factory.mktemp("opensearch")) as running:
-            yield running
-    except NotInstalled as error:
-        pytest.skip(str(error))
+@pytest.fixture
+def node(opensearch: OpenSearchNode) -> OpenSearchNode:
+    return opensearch
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The records of one kind as a tantivy index in a folder. Everything here computes or waits for the disk: in threads.
+"""The records of one kind as a tantivy index in a folder.
 
 FOLDER/fields    what was declared when the index was made; another declaration means another index
 FOLDER/filled    there once the room has put everything
@@ -13,44 +13,39 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-from tantivy import DocAddress, Document, Index, Order, Query, Schema, SchemaBuilder, Searcher
+from tantivy import Document, Index, Order, Query, Schema, SchemaBuilder, Searcher
 
-from skep.engines.records.base import MOST_DEPTH, MOST_RECORDS, Ask, Field, Found, Kind, OneOf, Page, Record, Value
-from skep.engines.records.query import parse
+from skep.engines.records.base import Ask, Field, Kind, OneOf, Page, Record, Value
+from skep.engines.records.query import Tree
+from skep.engines.records.shelved import Change, Shelf, aggregations, counted, declared, found
 from skep.engines.records.translate import HAS, Translator, analyzer
-from skep.engines.records.values import checked, listed
-from skep.errors import BadInput, Damaged, NoSpace, SkepError
+from skep.engines.records.values import listed
+from skep.errors import Damaged, NoSpace, SkepError
 
 _BODY = "_body"
 _WRITER_BYTES = 32_000_000
-_MOST_FACET = 1000
 #: tantivy's files of one segment
 _PARTS = ("fast", "fieldnorm", "idx", "pos", "store", "term")
 #: the last bytes of each of tantivy's files: the length of a JSON text before them, and this number
 _MAGIC = (1337).to_bytes(4, "little")
 
-Change = Sequence[Record] | OneOf
 
-
-class Shelf:
+class FolderShelf(Shelf):
     def __init__(self, folder: Path, kind: Kind) -> None:
-        """Damaged when there is an index that cannot be used, or is not of these fields."""
-        self.kind = kind
+        super().__init__(kind)
         self._folder = folder
-        self._fields = {field.name: field for field in kind.fields}
         schema = _schema(kind)
         if not (folder / "fields").exists():
             _make(folder, schema, kind)
         with _explained(folder):
-            if (folder / "fields").read_bytes() != _declared(kind):
+            if (folder / "fields").read_bytes() != declared(kind):
                 raise Damaged(f"the records in {folder} have other fields than {kind.name} now have")
             self.verify()
             self._index = Index.open(str(folder / "index"))
             self._index.register_tokenizer("words", analyzer())
             self._index.config_reader("manual")
             self._writer = self._index.writer(_WRITER_BYTES, 1)
-        self._translator = Translator(kind, schema)
+        self._translator = Translator(schema)
 
     @property
     def is_filled(self) -> bool:
@@ -60,14 +55,6 @@ class Shelf:
         with (self._folder / "filled").open("wb") as file:
             os.fsync(file.fileno())
         _sync(self._folder)
-
-    def prepare(self, change: Change) -> None:
-        """BadInput before anything is written."""
-        if isinstance(change, OneOf):
-            self._translator.one_of(change)
-            return
-        for record in change:
-            checked(self._fields, record)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """In one commit, durable on return."""
@@ -86,42 +73,25 @@ class Shelf:
                 raise
             self._index.reload()
 
-    def search(self, ask: Ask) -> Page:
-        for name in ask.facets:
-            if not self.kind.need(name, "count").faceted:
-                raise BadInput(f"the values of {name!r} are not counted")
-        if not (ask.start >= 0 and 0 <= ask.limit <= MOST_RECORDS and ask.start + ask.limit <= MOST_DEPTH):
-            raise BadInput(
-                f"no records {ask.start} to {ask.start + ask.limit}",
-                hint=f"at most {MOST_RECORDS} at once, and {MOST_DEPTH} in all: narrow the query to see others",
-            )
-        query = self._translator.only(self._translator.query(parse(self.kind, ask.text)), ask.only)
+    def page(self, tree: Tree, ask: Ask) -> Page:
+        query = self._translator.only(self._translator.query(tree), ask.only)
+        by = ask.sort.removeprefix("-")
+        order = Order.Asc if by and by == ask.sort else Order.Desc
         with _explained(self._folder):
             searcher = self._index.searcher()
             facets = self._facets(searcher, query, ask)
-            return self._page(searcher, query, ask, facets)
-
-    def _page(self, searcher: Searcher, query: Query, ask: Ask, facets: dict[str, list[tuple[Value, int]]]) -> Page:
-        by = ask.sort.removeprefix("-")
-        if by and self.kind.need(by, "sort by").type == "text":
-            raise BadInput(f"records cannot be sorted by {by!r}, which holds text")
-        order = Order.Desc if ask.sort.startswith("-") else Order.Asc
-        result = searcher.search(
-            query, max(1, ask.limit), offset=ask.start, order_by_field=by or None, order=order if by else Order.Desc
-        )
-        records = [_found(searcher, place, 0.0 if by else score) for score, place in result.hits[: ask.limit]]
+            result = searcher.search(query, max(1, ask.limit), offset=ask.start, order_by_field=by or None, order=order)
+            records = [
+                found(searcher.doc(place).get_first(_BODY) or b"", 0.0 if by else score)
+                for score, place in result.hits[: ask.limit]
+            ]
         return Page(records, result.count, facets)  # type: ignore[attr-defined]  # its stubs forget it
 
     def _facets(self, searcher: Searcher, query: Query, ask: Ask) -> dict[str, list[tuple[Value, int]]]:
         if not ask.facets:
             return {}
-        size = min(max(1, ask.facet_size), _MOST_FACET)
-        wanted = {name: {"terms": {"field": name, "size": size, "segment_size": 10 * size}} for name in ask.facets}
-        counted = searcher.aggregate(query, wanted)
-        return {
-            name: [(_facet(self._fields[name], one["key"]), one["doc_count"]) for one in counted[name]["buckets"]]
-            for name in ask.facets
-        }
+        answer = searcher.aggregate(query, aggregations(ask, "segment_size"))
+        return {name: counted(self.fields[name], answer[name]["buckets"]) for name in ask.facets}
 
     def verify(self) -> None:
         """Read every file of what was committed and compare its checksum; raises Damaged."""
@@ -144,24 +114,11 @@ class Shelf:
         for name, value in record.values.items():
             values = listed(value)
             for one in values:
-                _add(document, self._fields[name], one)
+                _add(document, self.fields[name], one)
             if values:
                 document.add_text(HAS, name)
-        stored = {name: value for name, value in record.values.items() if self._fields[name].stored}
-        document.add_bytes(_BODY, msgspec.json.encode((record.id, stored)))
+        document.add_bytes(_BODY, self.body(record))
         return document
-
-
-def _found(searcher: Searcher, place: DocAddress, score: float) -> Found:
-    id, values = msgspec.json.decode(searcher.doc(place).get_first(_BODY) or b"")
-    return Found(id, values, score)
-
-
-def set_aside(folder: Path) -> None:
-    """Out of the way of a new index; one of them is kept for whoever wants to know what happened."""
-    aside = folder.with_name(folder.name + ".damaged")
-    shutil.rmtree(aside, ignore_errors=True)
-    folder.rename(aside)
 
 
 def _make(folder: Path, schema: Schema, kind: Kind) -> None:
@@ -171,15 +128,11 @@ def _make(folder: Path, schema: Schema, kind: Kind) -> None:
     with _explained(folder):
         Index(schema, str(folder / "index"))
         with (folder / "fields").open("wb") as file:
-            file.write(_declared(kind))
+            file.write(declared(kind))
             file.flush()
             os.fsync(file.fileno())
         _sync(folder)
         _sync(folder.parent)
-
-
-def _declared(kind: Kind) -> bytes:
-    return msgspec.json.encode(kind.fields)
 
 
 def _schema(kind: Kind) -> Schema:
@@ -212,10 +165,6 @@ def _add(document: Document, field: Field, value: Value) -> None:
             document.add_float(field.name, float(value))
         case "bool":
             document.add_boolean(field.name, bool(value))
-
-
-def _facet(field: Field, key: str | float) -> Value:
-    return bool(key) if field.type == "bool" else int(key) if field.type == "int" else str(key)
 
 
 def _verify_segments(folder: Path, meta: bytes) -> None:

@@ -4,9 +4,9 @@ import re
 
 from tantivy import FieldType, Filter, Occur, Query, Schema, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
-from skep.engines.records.base import Field, Kind, OneOf
+from skep.engines.records.base import Field, OneOf
 from skep.engines.records.query import All, Any, Has, Like, Not, Range, Tree, Whole, Words
-from skep.errors import BadInput, BadQuery
+from skep.errors import BadQuery
 
 #: beside the declared fields: the names of those a record has
 HAS = "_has"
@@ -21,9 +21,24 @@ def analyzer() -> TextAnalyzer:
     return words.filter(Filter.lowercase()).filter(Filter.ascii_fold()).build()
 
 
+def words_of(analyzer: TextAnalyzer, asked: Words) -> list[str]:
+    words = analyzer.analyze(asked.text)
+    if not words:
+        raise BadQuery(
+            f"{asked.text[:100]!r} holds no word to search for",
+            hint=f"words are letters and digits, at most {_MOST_LETTERS} of them",
+            column=asked.column,
+        )
+    return words
+
+
+def parts_of(analyzer: TextAnalyzer, asked: Like) -> list[str]:
+    """Words are folded as they are indexed; letters of other cases are in no dictionary."""
+    return ["".join(analyzer.analyze(part)) if asked.field.type == "text" else part for part in asked.parts]
+
+
 class Translator:
-    def __init__(self, kind: Kind, schema: Schema) -> None:
-        self._kind = kind
+    def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._analyzer = analyzer()
 
@@ -54,21 +69,12 @@ class Translator:
         return Query.boolean_query([(Occur.Must, tree), *seen])
 
     def one_of(self, one: OneOf) -> Query:
-        field = self._kind.need(one.field, "choose by")
-        if field.type not in ("keyword", "int"):
-            raise BadInput(f"{one.field!r} holds {field.type}; records are chosen by a keyword or an int")
-        return Query.term_set_query(self._schema, field.name, list(one.values))
+        return Query.term_set_query(self._schema, one.field, list(one.values))
 
     def _words(self, field: Field, asked: Words) -> Query:
         if field.type == "keyword":
             return Query.phrase_prefix_query(self._schema, field.name, [asked.text])
-        words = self._analyzer.analyze(asked.text)
-        if not words:
-            raise BadQuery(
-                f"{asked.text[:100]!r} holds no word to search for",
-                hint=f"words are letters and digits, at most {_MOST_LETTERS} of them",
-                column=asked.column,
-            )
+        words = words_of(self._analyzer, asked)
         if asked.prefix:
             return Query.phrase_prefix_query(self._schema, field.name, list(words))
         if len(words) == 1:
@@ -76,11 +82,7 @@ class Translator:
         return Query.phrase_query(self._schema, field.name, list(words))
 
     def _like(self, asked: Like) -> Query:
-        """Words are folded as they are indexed; letters of other cases are in no dictionary."""
-        parts = asked.parts
-        if asked.field.type == "text":
-            parts = tuple("".join(self._analyzer.analyze(part)) for part in parts)
-        pattern = ".*".join(_META.sub(r"\\\g<0>", part) for part in parts)
+        pattern = ".*".join(_META.sub(r"\\\g<0>", part) for part in parts_of(self._analyzer, asked))
         return Query.regex_query(self._schema, asked.field.name, pattern)
 
     def _range(self, asked: Range) -> Query:

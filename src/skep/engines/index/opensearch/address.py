@@ -1,6 +1,7 @@
 """The URL of an index on a server, taken apart. Its password is in no message."""
 
 import re
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -21,6 +22,11 @@ class Address(msgspec.Struct, frozen=True):
     shards: int
     #: None: one when there is a second node
     replicas: int | None
+
+    def settings(self) -> dict[str, Any]:
+        """Of an index there. It is refreshed when something is complete, and not by the clock."""
+        many = {"auto_expand_replicas": "0-1"} if self.replicas is None else {"number_of_replicas": self.replicas}
+        return {"index": {"number_of_shards": self.shards, "refresh_interval": "-1", **many}}
 
 
 def parse(url: str) -> Address:

@@ -19,8 +19,6 @@ from skep.model.search import Document, digest
 FORMAT = 1
 #: a document's place is its generation and, in the lower bits, its count within that
 PLACE_BITS = 24
-#: bytes of one request
-_MOST_BYTES = 4_000_000
 
 _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
 _GRAMS = {"type": "text", "analyzer": "whitespace", "index_options": "docs", "norms": False}
@@ -100,11 +98,9 @@ def words(keys: np.typing.NDArray[Any]) -> str:
     return letters.tobytes().decode()
 
 
-def batches(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
-    """Requests that write the documents, each with its place and the number of its source."""
+def actions(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
+    """For `bulk`: write the documents, each with its place and the number of its source."""
     seen = np.zeros(KEYS, bool)
-    lines: list[bytes] = []
-    size = 0
     for place, source, document in documents:
         row = Row(
             place,
@@ -119,10 +115,4 @@ def batches(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
             words(document_keys(document.path + b"\n", seen)),
             msgspec.msgpack.encode(document),
         )
-        lines += [b'{"index":{"_id":"%d"}}' % place, msgspec.json.encode(row)]
-        size += len(lines[-1])
-        if size > _MOST_BYTES:
-            yield b"\n".join([*lines, b""])
-            lines, size = [], 0
-    if lines:
-        yield b"\n".join([*lines, b""])
+        yield b'{"index":{"_id":"%d"}}\n%b' % (place, msgspec.json.encode(row))

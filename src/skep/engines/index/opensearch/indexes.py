@@ -1,11 +1,10 @@
 """The indexes on the server: one behind our alias, and during a copy another beside it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from skep.engines.index.base import Size
 from skep.engines.index.opensearch.address import Address
-from skep.engines.index.opensearch.documents import FORMAT, MAPPING, batches
+from skep.engines.index.opensearch.documents import FORMAT, MAPPING, actions
 from skep.engines.index.opensearch.node import Node
 from skep.model.search import Damage, Document
 
@@ -33,19 +32,12 @@ class Indexes:
             self._node.call("DELETE", name)
         last = max((int(name.rpartition("-")[2]) for name in named & ours), default=0)
         name = f"{self._node.prefix}-{last + 1:06d}"
-        self._node.call("PUT", name, {"settings": self._settings(), "mappings": MAPPING})
+        self._node.call("PUT", name, {"settings": self._address.settings(), "mappings": MAPPING})
         settings = self._node.call("GET", f"{name}/_settings")
         return name, settings[name]["settings"]["index"]["uuid"]
 
-    def _settings(self) -> dict[str, Any]:
-        replicas = self._address.replicas
-        many = {"auto_expand_replicas": "0-1"} if replicas is None else {"number_of_replicas": replicas}
-        # refreshed when a delta is complete, and not by the clock
-        return {"index": {"number_of_shards": self._address.shards, "refresh_interval": "-1", **many}}
-
     def fill(self, name: str, documents: Iterator[tuple[int, int, Document]]) -> None:
-        for lines in batches(documents):
-            self._node.bulk(name, lines)
+        self._node.bulk(name, actions(documents), is_alias=False)
         self._node.call("POST", f"{name}/_refresh")
 
     def swap(self, name: str) -> None:

@@ -3,6 +3,7 @@
 import os
 import ssl
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import certifi
@@ -15,6 +16,8 @@ from skep.errors import Busy, Damaged, NoSpace, SkepError, Unavailable
 _CONNECT_SECONDS, _SECONDS = 5.0, 60.0
 #: deleting by query takes as long as it takes
 _LONG_SECONDS = 3600.0
+#: bytes of one request
+_MOST_BYTES = 4_000_000
 
 
 def _trusted() -> ssl.SSLContext:
@@ -23,6 +26,24 @@ def _trusted() -> ssl.SSLContext:
 
 class Slow(Unavailable):
     """No answer in the time there was."""
+
+
+class Refused(Unavailable):
+    """The server does not take what it was asked."""
+
+
+def _pieces(actions: Iterable[bytes]) -> Iterator[bytes]:
+    """Bodies of requests, none of them much too large."""
+    taken: list[bytes] = []
+    size = 0
+    for action in actions:
+        taken.append(action)
+        size += len(action)
+        if size > _MOST_BYTES:
+            yield b"\n".join([*taken, b""])
+            taken, size = [], 0
+    if taken:
+        yield b"\n".join([*taken, b""])
 
 
 class Node:
@@ -76,22 +97,25 @@ class Node:
             return NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
         if answer.status_code in (401, 403):
             return Unavailable(
-                f"the index at {self._name} refuses us: {reason}", hint="look at the user and password in `index`"
+                f"the index at {self._name} refuses us: {reason}", hint="look at the user and password in its URL"
             )
         if answer.status_code == 429:
             return Busy(f"the index at {self._name} is busy: {reason}")
         if kind in ("index_not_found_exception", "resource_not_found_exception"):
             return Damaged(f"the index at {self._name} is gone: {reason}", hint="skep makes it anew when it starts")
-        return Unavailable(f"the index at {self._name} answers {answer.status_code}: {kind} {reason}")
+        refused = Refused if answer.status_code == 400 else Unavailable
+        return refused(f"the index at {self._name} answers {answer.status_code}: {kind} {reason}")
 
-    def bulk(self, index: str, lines: bytes) -> None:
+    def bulk(self, index: str, actions: Iterable[bytes], *, is_alias: bool = True) -> None:
         """All of them or an error. An alias that is gone must not come back as an index."""
-        answer = self.call("POST", f"{index}/_bulk", lines, require_alias=str(index == self.prefix).lower())
-        if answer["errors"]:
-            failed = next(item["index"]["error"] for item in answer["items"] if "error" in item["index"])
-            if "flood-stage" in str(failed.get("reason")):
-                raise NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
-            raise Unavailable(f"the index at {self._name} refuses a document: {str(failed)[:500]}")
+        for lines in _pieces(actions):
+            answer = self.call("POST", f"{index}/_bulk", lines, require_alias=str(is_alias).lower())
+            if answer["errors"]:
+                done = (one for item in answer["items"] for one in item.values())
+                failed = next(one["error"] for one in done if "error" in one)
+                if "flood-stage" in str(failed.get("reason")):
+                    raise NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
+                raise Unavailable(f"the index at {self._name} refuses a document: {str(failed)[:500]}")
 
     def delete(self, index: str, query: dict[str, Any]) -> None:
         """Whatever matches; seen by later searches."""

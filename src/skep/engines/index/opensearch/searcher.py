@@ -20,7 +20,7 @@ from skep.engines.db.base import Database
 from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
 from skep.engines.index.library import Librarian
 from skep.engines.index.opensearch.address import Address
-from skep.engines.index.opensearch.documents import PLACE_BITS, batches
+from skep.engines.index.opensearch.documents import PLACE_BITS, actions
 from skep.engines.index.opensearch.hits import OpenSearchHits
 from skep.engines.index.opensearch.indexes import Indexes
 from skep.engines.index.opensearch.narrow import Filter
@@ -141,8 +141,7 @@ class OpenSearchSearcher:
 
     def _write(self, generation: int, number: int, shards: Sequence[Shard]) -> None:
         """Durable and ready to be found on return."""
-        for lines in batches(_placed(generation, number, shards)):
-            self._node.bulk(self._node.prefix, lines)
+        self._node.bulk(self._node.prefix, actions(_placed(generation, number, shards)))
         self._node.call("POST", f"{self._node.prefix}/_refresh")
 
     async def drop(self, source: str, number: int) -> None:

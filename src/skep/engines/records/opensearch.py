@@ -1,0 +1,171 @@
+"""Records on a server: OpenSearch, or Elasticsearch by the same part of its interface.
+
+The kind KIND is behind the alias PREFIX-KIND, so that one which somebody removed does not come back without its fields.
+"""
+
+import base64
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.engines.index.opensearch.address import Address, parse
+from skep.engines.index.opensearch.node import Node, Refused, Slow
+from skep.engines.records.base import Ask, FieldType, Kind, OneOf, Page, Record
+from skep.engines.records.dsl import one_of, query
+from skep.engines.records.query import Tree
+from skep.engines.records.shelved import Change, Shelf, Shelved, aggregations, counted, declared, found
+from skep.engines.records.translate import HAS, analyzer
+from skep.engines.records.values import listed
+from skep.errors import BadQuery, Damaged
+
+#: of mapping and body; records of another format are put anew
+_FORMAT = 1
+_BODY = "_body"
+#: longer keywords are given back, but not found: a server refuses them
+_KEYWORD = {"type": "keyword", "ignore_above": 8000}
+_TYPES: dict[FieldType, dict[str, Any]] = {
+    # words come as the embedded engine makes them, with spaces between
+    "text": {"type": "text", "analyzer": "whitespace"},
+    "keyword": _KEYWORD,
+    "int": {"type": "long"},
+    "float": {"type": "double"},
+    "date": {"type": "double"},
+    "bool": {"type": "boolean"},
+}
+
+
+async def open_opensearch(url: str, *, data: Path) -> "OpenSearchRecords":
+    """`opensearch://[USER:PASSWORD@]HOST[:PORT][/PREFIX][?tls=yes&shards=3&replicas=1]`."""
+    return OpenSearchRecords(parse(url))
+
+
+class OpenSearchRecords(Shelved):
+    def __init__(self, address: Address) -> None:
+        super().__init__()
+        self._address = address
+        self._node = Node(address)
+
+    def open(self, kind: Kind) -> "OpenSearchShelf":
+        return OpenSearchShelf(self._node, self._address, kind)
+
+    def set_aside(self, kind: Kind) -> None:
+        """Nothing of it is kept: what happened is in the server's own log."""
+        self._node.call("DELETE", f"{self._node.prefix}-{kind.name}-1", ignore_unavailable="true")
+
+    async def close(self) -> None:
+        await super().close()
+        self._node.close()
+
+
+class OpenSearchShelf(Shelf):
+    def __init__(self, node: Node, address: Address, kind: Kind) -> None:
+        super().__init__(kind)
+        self._node = node
+        self._name = f"{node.prefix}-{kind.name}"
+        self._declared = f"{_FORMAT} {address.shards} {declared(kind).decode()}"
+        self._analyzer = analyzer()
+        if self._node.call("GET", f"_cat/aliases/{self._name}", format="json"):
+            self.verify()
+        else:
+            mappings = {"dynamic": "strict", "_source": {"enabled": False}, "properties": _properties(kind)}
+            made = {"settings": address.settings(), "mappings": mappings | self._meta(), "aliases": {self._name: {}}}
+            self._node.call("DELETE", f"{self._name}-1", ignore_unavailable="true")
+            self._node.call("PUT", f"{self._name}-1", made)
+
+    @property
+    def is_filled(self) -> bool:
+        return bool(self._read_meta().get("filled"))
+
+    def filled(self) -> None:
+        self._node.call("PUT", f"{self._name}/_mapping", self._meta(filled=True))
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """A server knows no rollback: what fails may be there in part, until it is put again."""
+        actions: list[bytes] = []
+        for change in changes:
+            if isinstance(change, OneOf) and change.field != "id":
+                self._node.bulk(self._name, actions)
+                self._node.delete(self._name, one_of(change))
+                actions = []
+            else:
+                actions += self._actions(change)
+        self._node.bulk(self._name, actions)
+        self._node.call("POST", f"{self._name}/_refresh")
+
+    def page(self, tree: Tree, ask: Ask) -> Page:
+        by = ask.sort.removeprefix("-")
+        order = {by: {"order": "asc" if by == ask.sort else "desc", "missing": "_last"}} if by else "_score"
+        asked = {
+            "query": {"bool": {"must": query(tree, self._analyzer), "filter": [one_of(one) for one in ask.only]}},
+            "sort": [order, "id"],
+            "from": ask.start,
+            "size": ask.limit,
+            "track_total_hits": True,
+            "stored_fields": [_BODY],
+            "aggs": aggregations(ask, "shard_size"),
+        }
+        answer = self._search(asked, time.monotonic() + ask.seconds)
+        hits, facets = answer["hits"], answer.get("aggregations", {})
+        return Page(
+            [found(base64.b64decode(one["fields"][_BODY][0]), one["_score"] or 0.0) for one in hits["hits"]],
+            hits["total"]["value"],
+            {name: counted(self.fields[name], facets[name]["buckets"]) for name in ask.facets},
+        )
+
+    def verify(self) -> None:
+        """What is inside is compared with its checksums by the server itself."""
+        if self._read_meta().get("declared") != self._declared:
+            raise Damaged(f"the records in {self._name} have other fields than {self.kind.name} now have")
+
+    def close(self) -> None: ...
+
+    def _search(self, asked: dict[str, Any], until: float) -> Any:
+        try:
+            return self._node.call(
+                "POST", f"{self._name}/_search", asked, until=until, allow_partial_search_results="false"
+            )
+        except Slow:
+            raise TimeoutError from None
+        except Refused as error:
+            raise BadQuery(
+                f"the server does not take this query: {error.message}", hint="ask for fewer words or stars at a time"
+            ) from None
+
+    def _meta(self, *, filled: bool = False) -> dict[str, Any]:
+        return {"_meta": {"declared": self._declared, "filled": filled}}
+
+    def _read_meta(self) -> dict[str, Any]:
+        (one,) = self._node.call("GET", f"{self._name}/_mapping").values()
+        meta: dict[str, Any] = one["mappings"].get("_meta", {})
+        return meta
+
+    def _actions(self, change: Change) -> Iterator[bytes]:
+        if isinstance(change, OneOf):
+            for id in change.values:
+                yield b'{"delete":{"_id":"%b"}}' % _key(str(id))
+            return
+        for record in change:
+            yield b'{"index":{"_id":"%b"}}\n%b' % (_key(record.id), msgspec.json.encode(self._row(record)))
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        values = {name: listed(value) for name, value in record.values.items()}
+        row: dict[str, Any] = {name: several for name, several in values.items() if several}
+        has = list(row)
+        for name in has:
+            if self.fields[name].type == "text":
+                row[name] = [" ".join(self._analyzer.analyze(str(one))) for one in row[name]]
+        return row | {"id": record.id, HAS: has, _BODY: self.body(record)}
+
+
+def _properties(kind: Kind) -> dict[str, Any]:
+    ours = {"id": _KEYWORD, HAS: {"type": "keyword"}, _BODY: {"type": "binary", "store": True}}
+    return {field.name: _TYPES[field.type] for field in kind.fields} | ours
+
+
+def _key(id: str) -> bytes:
+    """A server's own ids are short."""
+    return hashlib.blake2b(id.encode(), digest_size=16).hexdigest().encode()

@@ -1,0 +1,129 @@
+"""What records in a folder do, records on a server do too: the same tests, on a real OpenSearch node."""
+
+import itertools
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from skep.engines.open import find
+from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
+from skep.errors import BadQuery, Damaged, Unavailable
+from skep.testing.opensearch import OpenSearchNode
+from tests.engines import test_records_contract
+from tests.engines.test_records_contract import PAPERS, RECORDS, ids
+
+#: of files, or without an engine
+NOT_HERE = {
+    "test_any_text_is_a_query_or_an_error",
+    "test_damage_is_noticed_and_set_aside",
+    "test_damage_while_open",
+    "test_a_failing_disk_is_told",
+}
+for name, test in vars(test_records_contract).items():
+    if name.startswith("test_") and name not in NOT_HERE:
+        globals()[name] = test
+
+records = test_records_contract.records
+_prefixes = (f"records{n}" for n in itertools.count())
+
+
+@pytest.fixture
+def url(opensearch: OpenSearchNode) -> Iterator[str]:
+    """Names that nothing else uses."""
+    url = f"opensearch://{opensearch.address}/{next(_prefixes)}"
+    yield url
+    on_server(url, "{prefix}-*", "DELETE")
+
+
+def on_server(url: str, path: str, method: str = "GET") -> Any:
+    """As an operator would ask it, behind Skep's back."""
+    address, prefix = url.removeprefix("opensearch://").split("/")
+    answer = httpx.request(method, f"http://{address}/{path.format(prefix=prefix)}")
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+async def test_an_index_that_somebody_removed_is_made_anew(records: Records, url: str) -> None:
+    await records.put("papers", RECORDS)
+    await records.filled("papers")
+    assert await records.check() == []
+    on_server(url, "{prefix}-papers-1", "DELETE")
+    for asked in (records.search("papers", Ask("ice")), records.put("papers", RECORDS)):
+        with pytest.raises(Damaged, match="gone"):
+            await asked
+    assert await records.check() == ["papers"]
+    assert await records.check() == []
+    assert await records.declare(PAPERS)
+    await records.put("papers", RECORDS)
+    assert await ids(records, "ice") == ["a", "b", "e"]
+    on_server(url, "{prefix}-papers-1/_alias/{prefix}-papers", "DELETE")
+    assert await records.declare(PAPERS)
+    assert await ids(records, "") == []
+
+
+async def test_a_server_that_goes_and_comes_back(opensearch: OpenSearchNode, records: Records) -> None:
+    await records.put("papers", RECORDS)
+    opensearch.stop(signal.SIGKILL)
+    try:
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await ids(records, "ice")
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await records.put("papers", [Record("f", {"title": "ice"})])
+    finally:
+        opensearch.start()
+    await records.put("papers", [Record("f", {"title": "ice"})])
+    assert await ids(records, "ice") == ["a", "b", "e", "f"]
+
+
+async def test_what_a_server_refuses_is_a_bad_query(records: Records) -> None:
+    await records.put("papers", RECORDS)
+    words = " or ".join(f"w{n}" for n in range(199))
+    assert await ids(records, f"{words} or ice") == ["a", "b", "e"]
+    stars = "title:*" + "*".join("ab" * 4000) + "*"
+    with pytest.raises(BadQuery, match="does not take") as caught:
+        await ids(records, stars[:9999])
+    assert caught.value.hint
+
+
+async def test_values_at_their_edges(records: Records) -> None:
+    """What the server would refuse or cut: long ids, keywords and words, the largest numbers, many of one choice."""
+    long, last = "x" * 1000, (1 << 63) - 1
+    edge = Record(long, {"author": ["y" * 40_000, "short"], "title": "z" * 40_000 + " end", "words": last})
+    await records.put("papers", [edge, Record("other", {"north": 1.7976931348623157e308, "words": -last - 1})])
+    (found,) = (await records.search("papers", Ask("author:short end"))).records
+    assert (found.id, found.values) == (long, edge.values)
+    assert await ids(records, f"words:{last}") == await ids(records, f"words:[{last} TO *]") == [long]
+    assert await ids(records, f"words:{{{last} TO *]") == []
+    assert await ids(records, f"words:[* TO {-last - 1}]") == ["other"]
+    assert await ids(records, "north:1.7976931348623157e308") == ["other"]
+    assert await ids(records, "", only=(OneOf("words", [*range(70_000), last]),)) == [long]
+    await records.delete("papers", OneOf("id", (long,)))
+    assert await ids(records, "") == ["other"]
+
+
+async def test_parts_of_words_and_of_keywords(records: Records) -> None:
+    await records.put("papers", [*RECORDS, Record("f", {"author": ["what? a*b\\c"]})])
+    assert await ids(records, "title:*LAIR*") == ["c"]
+    assert await ids(records, "author:*oe") == ["a", "b"]
+    assert await ids(records, "author:wh?t*") == []
+    assert await ids(records, 'author:"what? a*b\\\\c"') == ["f"]
+    assert await ids(records, '"get user na"') == []
+    assert await ids(records, "get_user_na*") == ["d"]
+
+
+async def test_many_records_and_several_shards(url: str, tmp_path: Path) -> None:
+    """More than one request, found all at once."""
+    opened: Records = await find("records", url)(f"{url}?shards=3", data=tmp_path)
+    kind = Kind("notes", (Field("text", "text"), Field("n", "int", faceted=True)), ("text",))
+    assert await opened.declare(kind)
+    await opened.put("notes", [Record(f"r{n:05}", {"text": "ice " * 500, "n": n % 7}) for n in range(5000)])
+    page = await opened.search("notes", Ask("ice", facets=("n",), sort="-id", start=4990, limit=100))
+    assert [one.id for one in page.records] == [f"r{n:05}" for n in reversed(range(10))]
+    assert (page.total, dict(page.facets["n"])[0]) == (5000, 715)
+    await opened.delete("notes", OneOf("n", (0, 1)))
+    assert (await opened.search("notes", Ask())).total == 5000 - 715 - 715
+    await opened.close()
