@@ -1,28 +1,24 @@
 """Trees as a server's queries. Their words are those of the embedded engine, so both find the same."""
 
 import re
-from typing import Any as Anything
 
 from tantivy import TextAnalyzer
 
-from skep.engines.records.base import Field, OneOf
+from skep.engines.index.opensearch.filters import NOTHING, Filter, any_of
+from skep.engines.records.base import Field
 from skep.engines.records.query import All, Any, Has, Like, Not, Range, Tree, Whole, Words
 from skep.engines.records.translate import HAS, parts_of, words_of
 
-Query = dict[str, Anything]
 #: words that one prefix at the end of a phrase may stand for
 _MOST_EXPANSIONS = 1000
-#: values a server takes in one clause are 65536
-_MOST_VALUES = 60_000
 _LARGEST = (1 << 63) - 1
-_NOTHING: Query = {"match_none": {}}
 _META = re.compile(r"[\\*?]")
 
 
-def query(tree: Tree, analyzer: TextAnalyzer) -> Query:
+def query(tree: Tree, analyzer: TextAnalyzer) -> Filter:
     match tree:
         case Words(fields):
-            return _any([_words(field, tree, analyzer) for field in fields])
+            return any_of([_words(field, tree, analyzer) for field in fields])
         case Whole(field, text):
             return {"term": {field.name: text}}
         case Like(field):
@@ -35,17 +31,12 @@ def query(tree: Tree, analyzer: TextAnalyzer) -> Query:
         case All(parts):
             return {"bool": {"must": [query(part, analyzer) for part in parts]}} if parts else {"match_all": {}}
         case Any(parts):
-            return _any([query(part, analyzer) for part in parts])
+            return any_of([query(part, analyzer) for part in parts])
         case Not(part):
             return {"bool": {"must": {"match_all": {}}, "must_not": query(part, analyzer)}}
 
 
-def one_of(one: OneOf) -> Query:
-    pieces = [one.values[at : at + _MOST_VALUES] for at in range(0, len(one.values), _MOST_VALUES)]
-    return _any([{"terms": {one.field: piece}} for piece in pieces])
-
-
-def _words(field: Field, asked: Words, analyzer: TextAnalyzer) -> Query:
+def _words(field: Field, asked: Words, analyzer: TextAnalyzer) -> Filter:
     if field.type == "keyword":
         return {"prefix": {field.name: asked.text}}
     words = words_of(analyzer, asked)
@@ -56,18 +47,12 @@ def _words(field: Field, asked: Words, analyzer: TextAnalyzer) -> Query:
     return {"match_phrase": {field.name: " ".join(words)}}
 
 
-def _range(asked: Range) -> Query:
+def _range(asked: Range) -> Filter:
     name, low, after = asked.field.name, asked.bounds.low, asked.bounds.after
     if asked.field.type == "bool":
         return {"term": {name: low == 1}}
     if low is not None and (low >= after if after is not None else low > _LARGEST and asked.field.type == "int"):
-        return _NOTHING
+        return NOTHING
     if asked.field.type == "int" and after is not None:
         return {"range": {name: {"gte": low, "lte": int(after) - 1}}}
     return {"range": {name: {"gte": low, "lt": after}}}
-
-
-def _any(parts: list[Query]) -> Query:
-    if not parts:
-        return _NOTHING
-    return parts[0] if len(parts) == 1 else {"bool": {"should": parts, "minimum_should_match": 1}}

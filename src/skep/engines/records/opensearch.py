@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from skep.engines.index.opensearch.address import Address, parse
+from skep.engines.index.opensearch.filters import one_of
 from skep.engines.index.opensearch.node import Node, Refused, Slow
 from skep.engines.records.base import Ask, FieldType, Kind, OneOf, Page, Record
-from skep.engines.records.dsl import one_of, query
+from skep.engines.records.dsl import query
 from skep.engines.records.query import Tree
 from skep.engines.records.shelved import Change, Shelf, Shelved, aggregations, counted, declared, found
 from skep.engines.records.translate import HAS, analyzer
@@ -89,7 +90,7 @@ class OpenSearchShelf(Shelf):
         for change in changes:
             if isinstance(change, OneOf) and change.field != "id":
                 self._node.bulk(self._name, actions)
-                self._node.delete(self._name, one_of(change))
+                self._node.delete(self._name, one_of(change.field, change.values))
                 actions = []
             else:
                 actions += self._actions(change)
@@ -100,7 +101,12 @@ class OpenSearchShelf(Shelf):
         by = ask.sort.removeprefix("-")
         order = {by: {"order": "asc" if by == ask.sort else "desc", "missing": "_last"}} if by else "_score"
         asked = {
-            "query": {"bool": {"must": query(tree, self._analyzer), "filter": [one_of(one) for one in ask.only]}},
+            "query": {
+                "bool": {
+                    "must": query(tree, self._analyzer),
+                    "filter": [one_of(one.field, one.values) for one in ask.only],
+                }
+            },
             "sort": [order, "id"],
             "from": ask.start,
             "size": ask.limit,

@@ -1,22 +1,17 @@
 """A query as a filter of the server's: true for every document the query is true for, and for some others."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from skep.engines.index.opensearch.documents import words
+from skep.engines.index.opensearch.filters import Filter, any_of, one_of
 from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.plan import All, Grams, Pair, Plan, Some
 from skep.model.search import And, Language, Not, Or, Query, Term, Within, terms
 
-Filter = dict[str, Any]
 #: clauses a server takes in one query are 1024; further keys hardly narrow what some have left over
 _MOST_CLAUSES, _MOST_KEYS = 900, 16
-#: values a server takes in one clause are 65536
-_MOST_VALUES = 60_000
-
-_NOTHING: Filter = {"match_none": {}}
 
 
 def narrow(compiled: Compiled) -> Filter | None:
@@ -28,14 +23,12 @@ def likely(compiled: Compiled) -> Filter:
     """Documents whose paths promise the best hits."""
     asked = [term for term in compiled.shown if term.field == "any"]
     found = [_Narrower(compiled).path(term) for term in asked]
-    return _any([one for one in found if one is not None])
+    return any_of([one for one in found if one is not None])
 
 
 def among(numbers: Iterable[int]) -> Filter:
     """Documents of these sources."""
-    listed = sorted(numbers)
-    pieces = [listed[at : at + _MOST_VALUES] for at in range(0, len(listed), _MOST_VALUES)]
-    return _any([{"terms": {"source": piece}} for piece in pieces])
+    return one_of("source", sorted(numbers))
 
 
 def _groups(plan: Plan | None) -> int:
@@ -77,7 +70,7 @@ class _Narrower:
         if plan is None or not self._keys:
             return None
         if term.field == "any":
-            return _any([self._plan(plan, "grams"), self._plan(plan, "path_grams")])
+            return any_of([self._plan(plan, "grams"), self._plan(plan, "path_grams")])
         return self._plan(plan, "path_grams" if term.field == "path" else "grams")
 
     def path(self, term: Term) -> Filter | None:
@@ -94,12 +87,8 @@ class _Narrower:
             case All(parts):
                 return {"bool": {"filter": [self._plan(part, field) for part in parts]}}
             case Some(parts):
-                return _any([self._plan(part, field) for part in parts])
+                return any_of([self._plan(part, field) for part in parts])
 
 
 def _either(parts: Sequence[Filter | None]) -> Filter | None:
-    return None if any(part is None for part in parts) else _any([part for part in parts if part is not None])
-
-
-def _any(parts: list[Filter]) -> Filter:
-    return _NOTHING if not parts else parts[0] if len(parts) == 1 else {"bool": {"should": parts}}
+    return None if any(part is None for part in parts) else any_of([part for part in parts if part is not None])

@@ -21,9 +21,9 @@ from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
 from skep.engines.index.library import Librarian
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, actions
+from skep.engines.index.opensearch.filters import Filter
 from skep.engines.index.opensearch.hits import OpenSearchHits
 from skep.engines.index.opensearch.indexes import Indexes
-from skep.engines.index.opensearch.narrow import Filter
 from skep.engines.index.opensearch.node import Node
 from skep.engines.index.opensearch.tables import ALL, Gone, Tables, gone_by, settle
 from skep.engines.index.opensearch.view import Reader, State

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from skep.engines.index.base import Size, Standing
 from skep.engines.index.opensearch.documents import LIGHT, PLACE_BITS, Light, light
-from skep.engines.index.opensearch.narrow import Filter, among, likely, narrow
+from skep.engines.index.opensearch.filters import Filter
+from skep.engines.index.opensearch.narrow import among, likely, narrow
 from skep.engines.index.opensearch.node import Node, Slow
 from skep.engines.index.opensearch.sift import Sift
 from skep.engines.index.opensearch.tables import ALL
