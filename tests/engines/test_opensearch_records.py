@@ -23,9 +23,8 @@ NOT_HERE = {
     "test_damage_while_open",
     "test_a_failing_disk_is_told",
 }
-for name, test in vars(test_records_contract).items():
-    if name.startswith("test_") and name not in NOT_HERE:
-        globals()[name] = test
+shared = vars(test_records_contract).items()
+globals().update({name: test for name, test in shared if name.startswith("test_") and name not in NOT_HERE})
 
 records = test_records_contract.records
 _prefixes = (f"records{n}" for n in itertools.count())

@@ -10,7 +10,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tantivy import Document, Index, Order, Query, Schema, SchemaBuilder, Searcher
@@ -106,7 +106,9 @@ class FolderShelf(Shelf):
                     raise Damaged(f"the records in {self._folder} cannot be read: {error}") from error
 
     def close(self) -> None:
-        self._writer.wait_merging_threads()
+        """Whoever wrote has heard of a broken disk already, and nothing else is lost with a merge."""
+        with suppress(ValueError):
+            self._writer.wait_merging_threads()
 
     def _document(self, record: Record) -> Document:
         document = Document()

@@ -89,22 +89,24 @@ class Node:
 
     def _error(self, answer: httpx.Response) -> SkepError:
         try:
-            said = msgspec.json.decode(answer.content)["error"]
-            kind, reason = said["type"], str(said["reason"])[:500]
+            return self._explained(answer.status_code, msgspec.json.decode(answer.content)["error"])
         except (msgspec.MsgspecError, KeyError, TypeError):
-            kind, reason = "", answer.text[:200]
+            return self._explained(answer.status_code, {"type": "", "reason": answer.text[:200]})
+
+    def _explained(self, status: int, said: dict[str, Any]) -> SkepError:
+        kind, reason = said["type"], str(said["reason"])[:500]
         if "flood-stage" in reason or "No space left" in reason:
             return NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
-        if answer.status_code in (401, 403):
+        if status in (401, 403):
             return Unavailable(
                 f"the index at {self._name} refuses us: {reason}", hint="look at the user and password in its URL"
             )
-        if answer.status_code == 429:
+        if status == 429:
             return Busy(f"the index at {self._name} is busy: {reason}")
         if kind in ("index_not_found_exception", "resource_not_found_exception"):
             return Damaged(f"the index at {self._name} is gone: {reason}", hint="skep makes it anew when it starts")
-        refused = Refused if answer.status_code == 400 else Unavailable
-        return refused(f"the index at {self._name} answers {answer.status_code}: {kind} {reason}")
+        refused = Refused if status == 400 else Unavailable
+        return refused(f"the index at {self._name} answers {status}: {kind} {reason}")
 
     def bulk(self, index: str, actions: Iterable[bytes], *, is_alias: bool = True) -> None:
         """All of them or an error. An alias that is gone must not come back as an index."""
@@ -112,10 +114,8 @@ class Node:
             answer = self.call("POST", f"{index}/_bulk", lines, require_alias=str(is_alias).lower())
             if answer["errors"]:
                 done = (one for item in answer["items"] for one in item.values())
-                failed = next(one["error"] for one in done if "error" in one)
-                if "flood-stage" in str(failed.get("reason")):
-                    raise NoSpace(f"the disk of the index at {self._name} is full", hint="free some space there")
-                raise Unavailable(f"the index at {self._name} refuses a document: {str(failed)[:500]}")
+                failed = next(one for one in done if "error" in one)
+                raise self._explained(failed["status"], failed["error"])
 
     def delete(self, index: str, query: dict[str, Any]) -> None:
         """Whatever matches; seen by later searches."""
