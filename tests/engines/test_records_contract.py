@@ -162,6 +162,33 @@ async def test_visibility_does_not_change_the_order(records: Records) -> None:
     assert [record.id for record in odd] == [id for id in everyone if int(id[1:]) % 2]
 
 
+async def test_values_at_their_edges(records: Records) -> None:
+    """What a server would refuse or cut: long ids, keywords and words, the largest numbers, many of one choice."""
+    long, last = "x" * 1000, (1 << 63) - 1
+    edge = Record(long, {"author": ["y" * 40_000, "short"], "title": "z" * 40_000 + " end", "words": last})
+    await records.put("papers", [edge, Record("other", {"north": 1.7976931348623157e308, "words": -last - 1})])
+    (found,) = (await records.search("papers", Ask("author:short end"))).records
+    assert (found.id, found.values) == (long, edge.values)
+    assert await ids(records, f"words:{last}") == await ids(records, f"words:[{last} TO *]") == [long]
+    assert await ids(records, f"words:{{{last} TO *]") == await ids(records, f"words:[* TO {-last - 1}}}") == []
+    assert await ids(records, "north:{1.7976931348623157e308 TO *]") == []
+    assert await ids(records, f"words:[* TO {-last - 1}]") == ["other"]
+    assert await ids(records, "north:1.7976931348623157e308") == ["other"]
+    assert await ids(records, "", only=(OneOf("words", [*range(70_000), last]),)) == [long]
+    await records.delete("papers", OneOf("id", (long,)))
+    assert await ids(records, "") == ["other"]
+
+
+async def test_parts_of_words_and_of_keywords(records: Records) -> None:
+    await records.put("papers", [*RECORDS, Record("f", {"author": ["what? a*b\\c"]})])
+    assert await ids(records, "title:*LAIR*") == ["c"]
+    assert await ids(records, "author:*oe") == ["a", "b"]
+    assert await ids(records, "author:wh?t*") == []
+    assert await ids(records, 'author:"what? a*b\\\\c"') == ["f"]
+    assert await ids(records, '"get user na"') == []
+    assert await ids(records, "get_user_na*") == ["d"]
+
+
 async def test_putting_again_replaces_and_deleting_removes(records: Records) -> None:
     await records.put("papers", RECORDS)
     await records.put("papers", [Record("a", {"title": "Other"}), Record("a", {"title": "Last"})])

@@ -11,7 +11,6 @@ from skep.engines.records.translate import HAS, parts_of, words_of
 
 #: words that one prefix at the end of a phrase may stand for
 _MOST_EXPANSIONS = 1000
-_LARGEST = (1 << 63) - 1
 _META = re.compile(r"[\\*?]")
 
 
@@ -51,7 +50,7 @@ def _range(asked: Range) -> Filter:
     name, low, after = asked.field.name, asked.bounds.low, asked.bounds.after
     if asked.field.type == "bool":
         return {"term": {name: low == 1}}
-    if low is not None and (low >= after if after is not None else low > _LARGEST and asked.field.type == "int"):
+    if asked.bounds.is_empty(asked.field.type):
         return NOTHING
     if asked.field.type == "int" and after is not None:
         return {"range": {name: {"gte": low, "lte": int(after) - 1}}}

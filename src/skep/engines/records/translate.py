@@ -91,7 +91,7 @@ class Translator:
             return Query.term_query(self._schema, name, low == 1)
         if low is None and after is None:
             return self._has(asked.field)
-        if low is not None and after is not None and low >= after:
+        if asked.bounds.is_empty(asked.field.type):
             return Query.empty_query()
         if asked.field.type != "int":
             return Query.range_query(

@@ -22,6 +22,11 @@ class Bounds(msgspec.Struct, frozen=True):
     low: int | float | None
     after: int | float | None
 
+    def is_empty(self, type: FieldType) -> bool:
+        """No value of that type can be between: neither engine takes bounds beyond the largest number."""
+        least, end = (_INT_RANGE.start, _INT_RANGE.stop) if type == "int" else (-math.inf, math.inf)
+        return (least if self.low is None else self.low) >= (end if self.after is None else self.after)
+
 
 def bounds(field: Field, text: str) -> Bounds:
     """What one value covers: a year all its days, a number only itself. `*` covers everything."""
