@@ -1,9 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from skep.testing.postgres import fresh_database
 from tests.house.running import RunningSkep
+from tests.tasks.house import Engine, MovableClock, coordinator
 
 
 @pytest.fixture
@@ -12,3 +14,17 @@ def skep(tmp_path: Path) -> Iterator[RunningSkep]:
         tmp_path / "data", task_commands=["*"], task_packages=["*"], task_lease=10.0, poll_min=1.0
     ) as running:
         yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+    folder = tmp_path_factory.mktemp("b")
+    if request.param == "sqlite":
+        async with coordinator(folder, "sqlite:", MovableClock()) as one:
+            yield one
+        return
+    async with (
+        fresh_database(request.getfixturevalue("postgres_url")) as url,
+        coordinator(folder, url, MovableClock()) as one,
+    ):
+        yield one

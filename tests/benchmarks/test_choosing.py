@@ -74,10 +74,14 @@ def test_history_that_was_rewritten_leaves_no_step_open() -> None:
 
 
 def test_wishes_come_first_and_again_means_another_round() -> None:
-    one = Wanted(Want("x", again=True), "main", commits(3)[1:2])
-    choice, _, fulfilled = choose(PUSH, {"main": commits(3)}, keys(1), [], [one])
-    assert choice is not None
-    assert (choice.key, fulfilled) == (key_of("main", f"{1:040x}", 2), 0)
+    one = Wanted(Want("x", again=True, round=7), "main", commits(3)[1:])
+    generated = keys(1, 2)
+    for place in (1, 2):
+        choice, _, fulfilled = choose(PUSH, {"main": commits(3)}, generated, [], [one])
+        assert choice is not None
+        assert (choice.key, fulfilled) == (key_of("main", f"{place:040x}", 7), 0)
+        generated.add(choice.key)
+    assert choose(PUSH, {"main": commits(3)}, generated, [], [one]) == (None, [], 1)
     nothing = Wanted(Want("gone"), "main", ())
     choice, _, fulfilled = choose(PUSH, {"main": commits(3)}, keys(1), [], [nothing, nothing])
     assert choice is not None

@@ -14,33 +14,18 @@ from skep.clock import SystemClock
 from skep.config import Settings
 from skep.engines.db.base import Tx
 from skep.errors import BadInput, Conflict, NotFound, SkepError
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Turn
+from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Turn, Want
 from skep.model.caller import SYSTEM, Caller
 from skep.model.member import Offer
 from skep.model.task import Call, Reply, Run, TaskSpec
 from skep.sources.git.guard import Guard
 from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import ca_bundle
-from skep.testing.postgres import fresh_database
 from skep.worker.doer import Doing, TaskFailed
 from tests.tasks.house import Engine, Hand, MovableClock, coordinator
 
 SPEC = BenchmarkSpec("speed", "github.com/a/b", code="own")
 ONE = {"name": "one", "tasks": [{"argv": ["true"]}]}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    folder = tmp_path_factory.mktemp("b")
-    if request.param == "sqlite":
-        async with coordinator(folder, "sqlite:", MovableClock()) as one:
-            yield one
-        return
-    async with (
-        fresh_database(request.getfixturevalue("postgres_url")) as url,
-        coordinator(folder, url, MovableClock()) as one,
-    ):
-        yield one
 
 
 class Generator:
@@ -223,6 +208,23 @@ async def test_what_a_generator_may_not_submit(engine: Engine, body: dict[str, A
     async with generator(engine, script):
         await until(engine, lambda one: one.state == "finished")
     assert [type(error) for error in refused] == [BadInput]
+
+
+async def test_a_fulfilled_wish_goes_once_and_its_answer_stays(engine: Engine) -> None:
+    """After a disconnection a generator says the same again: the wish that came after it is not taken for it."""
+    seen: list[Turn] = []
+
+    async def script(one: Generator, run: Run) -> None:
+        told = {"fulfilled": [{"revs": "a..b", "bisect": True}], "bisect": [["main", "a", "b"]]}
+        seen.extend([msgspec.convert(await one.call(run, "next", told), Turn) for _ in range(2)])
+
+    await add(engine)
+    wants = (Want("a..b", bisect=True), Want("c"), Want("d", again=True, round=7))
+    await engine.sql("UPDATE benchmark SET wants = :wants", wants=msgspec.json.encode(wants))
+    async with generator(engine, script):
+        one = await until(engine, lambda one: one.state == "finished")
+    assert [turn.wants for turn in seen] == [wants[1:]] * 2
+    assert one.reason == "a or b was not measured"
 
 
 async def test_a_private_source_hides_its_benchmarks(engine: Engine) -> None:

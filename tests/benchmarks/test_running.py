@@ -146,6 +146,15 @@ def test_a_push_is_measured_and_a_bisect_tells_a_webhook_once(
     told = skep.cli("benchmark", "show", "speed").stdout
     assert commits[13][:12] in told
     assert "+30" in told or "+29" in told or "+31" in told
+    before = skep.rows("benchmark", "show", "speed")[0]["contexts"]
+    skep.cli("benchmark", "run", "speed", commits[13], "--again")
+    skep.cli("benchmark", "bisect", "speed", f"{commits[13]}..{commits[13]}")
+    one = wait(skep, lambda client: (one := client.benchmarks.show("speed")).reason and one)
+    assert one.reason == f"no difference between {commits[13][:12]} and {commits[13][:12]}"
+    assert one.contexts == before + 1, "wishes are answered in turn, and `again` is once"
+    assert one.reason in skep.cli("benchmark", "show", "speed").stdout
+    skep.cli("benchmark", "bisect", "speed", "nothing..main")
+    wait(skep, lambda client: client.benchmarks.show("speed").reason == "nothing or main was not measured")
     skep.cli("benchmark", "pause", "speed")
     assert skep.rows("benchmark", "show", "speed")[0]["state"] == "paused"
     skep.cli("benchmark", "remove", "speed")

@@ -71,10 +71,7 @@ def choose(
 def _by_wish(wanted: Wanted, generated: Collection[str]) -> Choice | None:
     commits = spread(wanted.commits, 2) if wanted.want.bisect else wanted.commits
     for commit in commits:
-        round = 1
-        while wanted.want.again and key_of(wanted.ref, commit.id, round) in generated:
-            round += 1
-        choice = Choice(commit, wanted.ref, round)
+        choice = Choice(commit, wanted.ref, wanted.want.round)
         if choice.key not in generated:
             return choice
     return None

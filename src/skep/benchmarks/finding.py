@@ -23,7 +23,7 @@ from skep.topics.service import STEPS, Topics
 
 #: newest points of a series that are looked at
 MOST_POINTS = 400
-#: a step found again so many points away is the same one
+#: a step found again so many points from where it may be is the same one
 _NEAR = 3
 _MOST_RESULTS = 1000
 #: runs that took turns with the commit before say that it is this one
@@ -45,7 +45,7 @@ class Finding:
         for series, points in await self._series(row):
             values = [point.value for point in points]
             found = await asyncio.to_thread(find_steps, values, least=spec.least)
-            steps = [self._step(row["id"], series, points, one) for one in found if supported(points, one)]
+            steps = [(self._step(row["id"], series, points, one), one) for one in found if supported(points, one)]
             at_once = not spec.bisect or bool(spec.code)
             store = partial(self._store, row=row, series=series, steps=steps, points=points, at_once=at_once)
             await self._db.write(store)
@@ -77,7 +77,13 @@ class Finding:
         )
 
     async def _store(
-        self, tx: Tx, row: Row, series: Series, steps: Sequence[Step], points: Sequence[Result], at_once: bool
+        self,
+        tx: Tx,
+        row: Row,
+        series: Series,
+        steps: Sequence[tuple[Step, Found]],
+        points: Sequence[Result],
+        at_once: bool,
     ) -> None:
         """New ones open, or are told; open ones move, and go when nothing is found there any more."""
         places = {point.commit: at for at, point in enumerate(points)}
@@ -90,12 +96,13 @@ class Finding:
             )
         }
         kept: set[str] = set()
-        for step in steps:
-            same = next((one for one in known.values() if one.id not in kept and _same(one, step, places)), None)
-            if same is not None:
-                kept.add(same.id)
-                if same.state == "open":
-                    await _move(tx, same, step)
+        for step, found in steps:
+            same = [one for one in known.values() if one.id not in kept and _same(one, found, places)]
+            if same:
+                nearest = min(same, key=lambda one: abs(places[one.commit] - found.at))
+                kept.add(nearest.id)
+                if nearest.state == "open":
+                    await _move(tx, nearest, step)
                 continue
             await self._insert(tx, row, key_of(series), step)
             kept.add(step.id)
@@ -122,18 +129,23 @@ class Finding:
             body=msgspec.json.encode(step),
         )
 
-    async def suspect(self, row: Row, ref: str, old: str, new: str) -> None:
-        """Somebody says that there is a step between two commits. Where measurements of both differ, one opens."""
+    async def suspect(self, row: Row, ref: str, old: str, new: str) -> str:
+        """Somebody says that there is a step between two commits. Where measurements of both differ, one opens; else
+        the answer says why none does."""
+        why = f"{old[:40]} or {new[:40]} was not measured"
         for series, points in await self._series(row):
             left, right = ([one for one in points if one.commit == end] for end in (old, new))
             if series.ref != ref or not left or not right:
                 continue
+            why = why and f"no difference between {old[:12]} and {new[:12]}"
             found = between(left[-1].values, right[-1].values)
             if found is None or abs(found.change) < spec_of(bytes(row["spec"])).least:
                 continue
             step = self._step(row["id"], series, [left[-1], right[-1]], found)
             asked = msgspec.structs.replace(step, asked=True)
             await self._db.write(partial(self._insert, row=row, series=key_of(series), step=asked))
+            why = ""
+        return why
 
     async def _series(self, row: Row) -> list[tuple[Series, list[Result]]]:
         """Each with what was measured, oldest commit first."""
@@ -214,13 +226,13 @@ def _ratio(point: Result) -> float:
     return float(point.tags.get("ratio", "1"))
 
 
-def _same(old: Step, new: Step, places: dict[str, int]) -> bool:
-    """In the same direction, and near: with more points around it the place of a step moves a little. While it is open
-    commits are measured inside it, so that it counts from end to end."""
+def _same(old: Step, new: Found, places: dict[str, int]) -> bool:
+    """In the same direction, and near all places where the new one may be: with more points a step moves, within its
+    doubt. While it is open commits are measured inside it, so that it counts from end to end."""
     if (old.change > 0) != (new.change > 0) or old.commit not in places:
         return False
-    low = min(places.get(old.previous, places[old.commit]), places[old.commit]) - _NEAR
-    return low <= places[new.commit] <= places[old.commit] + _NEAR
+    low = min(places.get(old.previous, places[old.commit]), places[old.commit])
+    return low - _NEAR <= new.high and new.low <= places[old.commit] + _NEAR
 
 
 def key_of(series: Series) -> str:

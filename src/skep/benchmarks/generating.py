@@ -86,15 +86,18 @@ class Generating:
     async def _told(self, row: Row, body: dict[str, Any]) -> None:
         """Open steps that are as narrow as they get, ranges that may hold one, and wishes that are fulfilled."""
         await self._finding.tell(row, list(body.get("narrow", ())))
-        for ref, old, new in body.get("bisect", ()):
-            await self._finding.suspect(row, ref, old, new)
-        if fulfilled := int(body.get("fulfilled", 0)):
+        said = [await self._finding.suspect(row, ref, old, new) for ref, old, new in body.get("bisect", ())]
+        if fulfilled := body.get("fulfilled"):
 
             async def work(tx: Tx) -> None:
                 found = await tx.rows("SELECT wants FROM benchmark WHERE id = :id FOR UPDATE", id=row["id"])
-                left = msgspec.json.decode(found[0]["wants"])[fulfilled:] if found else []
+                # by what they are: after a disconnection this is told twice
+                wants = msgspec.json.decode(found[0]["wants"]) if found else []
                 await tx.rows(
-                    "UPDATE benchmark SET wants = :wants WHERE id = :id", wants=msgspec.json.encode(left), id=row["id"]
+                    "UPDATE benchmark SET wants = :wants, reason = COALESCE(NULLIF(:said, ''), reason) WHERE id = :id",
+                    wants=msgspec.json.encode([want for want in wants if want not in fulfilled]),
+                    said="; ".join(filter(None, said)),
+                    id=row["id"],
                 )
 
             await self._db.write(work)

@@ -67,7 +67,7 @@ class Resubmitting:
             state, worker = last[0]["state"], last[0]["worker"]
             resubmits += 1
             if state == "FINISHED":
-                await give_up(tx, id, "finished", "")
+                await give_up(tx, id, "finished", benchmark.reason)
                 return
             if state == "ABORTED":
                 await give_up(tx, id, "paused", f"its generator was {last[0]['reason']}")
@@ -84,13 +84,15 @@ class Resubmitting:
         context = ContextSpec(f"benchmark {spec.name}", (task,), properties={"skep.benchmark": spec.name})
         made = await create(tx, new_id("ctx", now), context, compose(context), f"benchmark:{spec.name}", "", now)
         await tx.rows(
-            "UPDATE benchmark SET generator = :made, source = :source, resubmits = :n, resubmit_at = :at, reason = '' "
-            "WHERE id = :id",
+            "UPDATE benchmark SET generator = :made, source = :source, resubmits = :n, resubmit_at = :at, "
+            "reason = :reason WHERE id = :id",
             made=made,
             source=source,
             n=resubmits,
             # the next one, should this fail as well
             at=now + min(_LONGEST_PAUSE, 2.0**resubmits - 1.0),
+            # what the one before said of a wish; else it was why there is none
+            reason=benchmark.reason if last else "",
             id=id,
         )
 

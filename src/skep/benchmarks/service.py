@@ -107,6 +107,7 @@ class Benchmarks:
             raise BadInput(f"what {name!r} measures is said by its own code")
         if want.bisect and ".." not in want.revs:
             raise BadInput(f"{want.revs[:80]!r} is no range", hint="a bisect needs OLD..NEW")
+        wish = msgspec.structs.replace(want, round=int(self._clock.now()) if want.again else 1)
 
         async def work(tx: Tx) -> None:
             locked = await tx.rows("SELECT state, wants FROM benchmark WHERE id = :id FOR UPDATE", id=row["id"])
@@ -114,8 +115,8 @@ class Benchmarks:
             if len(wants) >= _MOST_WANTS:
                 raise Conflict(f"{len(wants)} wishes of {name!r} are waiting already", hint="wait for them")
             await tx.rows(
-                "UPDATE benchmark SET wants = :wants WHERE id = :id",
-                wants=msgspec.json.encode([*wants, want]),
+                "UPDATE benchmark SET wants = :wants, reason = '' WHERE id = :id",
+                wants=msgspec.json.encode([*wants, wish]),
                 id=row["id"],
             )
             if locked[0]["state"] != "running":

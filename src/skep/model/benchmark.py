@@ -104,6 +104,8 @@ class Want(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     bisect: bool = False
     #: measure again what was measured already
     again: bool = False
+    #: its commits are measured once in each; those of wishes for `again` are the seconds at which they were made
+    round: int = 1
 
 
 class Step(msgspec.Struct, frozen=True):

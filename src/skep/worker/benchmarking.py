@@ -56,7 +56,11 @@ class Benchmarking:
             wanted = [await known.wanted(turn, want) for want in turn.wants]
             choice, narrow, fulfilled = choose(turn.spec, histories, turn.generated, turn.spans, wanted)
             over = list(takewhile(partial(_is_over, turn), wanted[:fulfilled]))
-            told |= {"narrow": narrow, "fulfilled": len(over), "bisect": _bisects(turn, over)}
+            told |= {
+                "narrow": narrow,
+                "fulfilled": [msgspec.to_builtins(one.want) for one in over],
+                "bisect": _bisects(over),
+            }
             if choice is not None:
                 asked = generated(turn.spec, turn.source, choice)
                 await self._call(run, "submit", msgspec.to_builtins(asked))
@@ -122,13 +126,14 @@ def _ref(turn: Turn) -> str:
 
 
 def _is_over(turn: Turn, one: Wanted) -> bool:
-    return all(turn.generated.get(key_of(one.ref, commit.id)) != "RUNNING" for commit in one.commits)
+    keys = (key_of(one.ref, commit.id, one.want.round) for commit in one.commits)
+    return all(turn.generated.get(key) != "RUNNING" for key in keys)
 
 
-def _bisects(turn: Turn, fulfilled: Sequence[Wanted]) -> list[list[str]]:
-    """Ranges both ends of which are measured: is there a step between them?"""
+def _bisects(fulfilled: Sequence[Wanted]) -> list[list[str]]:
+    """Ranges both ends of which are measured, as far as they can be: is there a step between them?"""
     return [
-        [one.ref, one.commits[0].id, one.commits[-1].id]
+        [one.ref, *([one.commits[0].id, one.commits[-1].id] if one.commits else ends(one.want.revs))]
         for one in fulfilled
-        if one.want.bisect and len(one.commits) > 1 and key_of(one.ref, one.commits[0].id) in turn.generated
+        if one.want.bisect
     ]
