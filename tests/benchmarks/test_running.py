@@ -1,5 +1,6 @@
 """Benchmarks of a running Skep by its command line: own code, evaluators, a webhook, a bisect by wish."""
 
+import re
 import sys
 import threading
 import time
@@ -145,7 +146,9 @@ def test_a_push_is_measured_and_a_bisect_tells_a_webhook_once(
     assert "speed" in skep.cli("benchmark", "list").stdout
     told = skep.cli("benchmark", "show", "speed").stdout
     assert commits[13][:12] in told
-    assert "+30" in told or "+29" in told or "+31" in told
+    # 30 %, and the noise of few measurements, which is another one for each task
+    (change,) = re.findall(r"\+(\d+)\.\d%", told)
+    assert 20 <= int(change) <= 40, told
     before = skep.rows("benchmark", "show", "speed")[0]["contexts"]
     skep.cli("benchmark", "run", "speed", commits[13], "--again")
     skep.cli("benchmark", "bisect", "speed", f"{commits[13]}..{commits[13]}")
