@@ -15,13 +15,13 @@ import msgspec
 from skep.errors import BadInput, SkepError, Unavailable
 from skep.link.dial import Dial
 from skep.link.messages import Declined
+from skep.link.wire import BREAKS, Broken
 
 METHOD = "/skep.Link/Carry"
 #: longer than who has to come may take
 _MET_SECONDS = 40.0
 _LARGEST_SHOWN = 4_096
-_BROKE_OFF = "the tunnel broke off"
-_BREAKS = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+_TUNNEL = "the tunnel"
 
 
 class Shown(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -59,10 +59,10 @@ class CarryStream:
             return b""
         try:
             data = await self._stream.read()
-        except _BREAKS as error:
-            raise _broken(error) from None
+        except BREAKS as error:
+            raise Broken.of(_TUNNEL, error) from None
         if data is grpc.aio.EOF:
-            raise Unavailable(_BROKE_OFF)
+            raise Broken(f"{_TUNNEL} broke off")
         self._read_all = not data
         return bytes(data)
 
@@ -71,8 +71,8 @@ class CarryStream:
         self._writing.add_done_callback(lambda writing: writing.cancelled() or writing.exception())
         try:
             await asyncio.shield(self._writing)
-        except _BREAKS as error:
-            raise _broken(error) from None
+        except BREAKS as error:
+            raise Broken.of(_TUNNEL, error) from None
 
     async def settled(self) -> None:
         """gRPC cannot end a stream, nor say why, while something is being written to it."""
@@ -130,8 +130,3 @@ async def _meet(stream: CarryStream) -> None:
         raise Unavailable("this address answers no tickets", hint="run the same version of Skep on both") from None
     if isinstance(answer, Declined):
         raise answer.error()
-
-
-def _broken(error: Exception) -> Unavailable:
-    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
-    return Unavailable(f"{_BROKE_OFF}: {details}" if details else _BROKE_OFF)

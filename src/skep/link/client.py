@@ -5,8 +5,6 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-import grpc
-
 from skep.clock import Clock
 from skep.errors import Conflict, SkepError, Unavailable
 from skep.link.asking import Asking
@@ -33,7 +31,7 @@ from skep.link.messages import (
     Stop,
     Welcome,
 )
-from skep.link.wire import Wire
+from skep.link.wire import Broken, Wire
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 
@@ -140,9 +138,9 @@ class LinkClient:
                 reason = "the stream ended"
             except Conflict:
                 raise
-            except (SkepError, grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+            except (SkepError, TimeoutError) as error:
                 reason = _reason(error)
-                if isinstance(error, grpc.aio.AioRpcError) and not self.attached:
+                if isinstance(error, Broken) and not self.attached:
                     reason = await self._dial.explain(target) or reason
             turn, failures = turn + 1, 0 if self.attached else failures + 1
             self.attached = False
@@ -296,10 +294,6 @@ def _error(refused: Refused) -> SkepError:
 
 
 def _reason(error: Exception) -> str:
-    match error:
-        case SkepError():
-            return f"{error.message} ({error.hint})" if error.hint else error.message
-        case grpc.aio.AioRpcError():
-            return str(error.details())
-        case _:
-            return "no answer"
+    if not isinstance(error, SkepError):
+        return "no answer"
+    return f"{error.message} ({error.hint})" if error.hint else error.message

@@ -1,6 +1,7 @@
 """The coordinator's end of the link: attaches members, pushes orders, takes outcomes. What they mean is the Desk's."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -28,7 +29,7 @@ from skep.link.messages import (
     Welcome,
 )
 from skep.link.session import Session
-from skep.link.wire import Wire
+from skep.link.wire import Broken, Wire
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 
@@ -145,7 +146,8 @@ class LinkServer:
             refused = Refused(None, error.code, error.message, error.hint)
         if refused is not None:
             log.info("a stream from %s ends: %s", context.peer(), refused.message)
-            await wire.write([refused])
+            with contextlib.suppress(Broken):
+                await wire.write([refused])
 
     async def _admit(self, wire: Wire, peer: str) -> Session | Refused:
         try:

@@ -205,6 +205,10 @@ class Gathering:
                 reason = await self._fetch(source, row["url"], row["member"] or "")
         except SkepError as error:
             reason = error.message
+        except Exception:
+            # one source that nobody foresaw must not take the others, and this process, with it
+            log.exception("the %s of %s could not be brought", row["part"], source)
+            reason = "the log says more"
         if reason:
             log.info("the %s of %s cannot be brought yet: %s", row["part"], source, reason)
         await self._db.write(partial(self._brought, row, bool(reason)))
