@@ -65,3 +65,14 @@ async def test_the_order_is_the_same_each_time(shelves: Library) -> None:
     while await shelves.rooms.searcher.merge_once():
         pass
     assert await shelves.paths("client") == first
+
+
+async def test_of_files_alike_those_of_the_source_that_changed_last_come_first(library: Library) -> None:
+    fork, living = [await library.add(name, {"lib/client.py": CLIENT}) for name in ("a/fork", "b/living")]
+
+    async def order() -> list[str]:
+        return [hit.source for hit in (await library.search("Client")).hits]
+
+    assert await order() == [living, fork]
+    await library.change("a/fork", {"lib/other.py": "pass\n"})
+    assert await order() == [fork, living]

@@ -1,7 +1,8 @@
 """What a reading found of each file, small enough to keep hundreds of them: only what is shown is cut out later."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from skep.engines.index.base import Standing
 from skep.engines.index.ranking import Facts, path_place, score
 from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.masks import Masks
@@ -32,9 +33,10 @@ class Light:
         self.facts = Facts(())
         self.score = 0.0
 
-    @property
-    def order(self) -> tuple[float, int, bytes]:
-        return -self.score, int(self.shard.sources[self.document]), self.shard.path(self.document)
+    def order(self, standings: Mapping[int, Standing]) -> tuple[float, float, int, bytes]:
+        """Of files as good as each other those of the source that changed last come first: of forks, the living one."""
+        source = int(self.shard.sources[self.document])
+        return -self.score, -standings[source].fetched_at, source, self.shard.path(self.document)
 
     def best_lines(self, most: int) -> list[int]:
         """Where the lines to show end, in their order."""

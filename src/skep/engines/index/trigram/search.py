@@ -89,7 +89,7 @@ class Search:
         try:
             lights = self._lights(snapshot, visible)
             if self._limits.rank:
-                lights = iter(sorted(lights, key=lambda light: light.order))
+                lights = iter(sorted(lights, key=lambda light: light.order(snapshot.standings)))
             yield from self._shown(lights)
         finally:
             self._compiled.done()
