@@ -116,6 +116,8 @@ async def dial(
                 # a stream that is cancelled loses what is still on its way
                 await call.done_writing()
                 await call.code()
+        except BREAKS as error:
+            raise Broken.of(_TUNNEL, error) from None
         finally:
             call.cancel()
 

@@ -138,7 +138,7 @@ class LinkClient:
                 reason = "the stream ended"
             except Conflict:
                 raise
-            except (SkepError, TimeoutError) as error:
+            except Exception as error:
                 reason = _reason(error)
                 if isinstance(error, Broken) and not self.attached:
                     reason = await self._dial.explain(target) or reason
@@ -294,6 +294,9 @@ def _error(refused: Refused) -> SkepError:
 
 
 def _reason(error: Exception) -> str:
-    if not isinstance(error, SkepError):
+    if isinstance(error, TimeoutError):
         return "no answer"
+    if not isinstance(error, SkepError):
+        log.error("the stream failed", exc_info=error)
+        return f"{type(error).__name__}: {error}"
     return f"{error.message} ({error.hint})" if error.hint else error.message

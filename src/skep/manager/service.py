@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from skep.clock import Clock
 from skep.errors import SkepError
@@ -15,6 +16,7 @@ from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
 from skep.link.messages import AnswerBody, AskBody
 from skep.link.peer import Peer
+from skep.loops import kept
 from skep.model.ids import new_id
 from skep.model.member import Offer
 from skep.model.space import Acknowledge, Get, Got, Keep, Taken, Typed
@@ -123,7 +125,7 @@ async def manage(
     peer = Peer(link, token, ("manager",), clock, member=member, offer=Offer(mirror=False, name=name))
     manager = Manager(peer.ask, clock)
     peer.status = lambda: manager.status
-    work = [peer.run(), manager.run(), *([lines.run(peer.ask)] if lines is not None else [])]
+    work = [peer.run(), kept(manager.run), *([kept(partial(lines.run, peer.ask))] if lines is not None else [])]
     parts = [asyncio.create_task(one) for one in work]
     try:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)

@@ -27,6 +27,7 @@ from skep.fleet.shares import Shares
 from skep.gather.manifest import Manifests
 from skep.gather.service import Gather
 from skep.link.tunnels import Tunnels
+from skep.loops import Loop
 from skep.model.benchmark import BenchmarkSpec
 from skep.model.caller import SYSTEM
 from skep.model.credential import CredentialSpec
@@ -37,7 +38,6 @@ from skep.results.service import Results
 from skep.roles import parts
 from skep.roles.desk import Desk
 from skep.roles.moving import Moving
-from skep.roles.parts import Loop
 from skep.roles.requests import Requests
 from skep.search.adoption import Adoption
 from skep.search.reports import SourceReports

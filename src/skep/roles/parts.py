@@ -1,7 +1,6 @@
 """How single parts of a serving process are made from its settings."""
 
 import socket
-from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from skep.fleet.servers import Place, Servers, keep_id
 from skep.fleet.service import Fleet
 from skep.link.join import ca_of
 from skep.link.tunnels import Tunnels
+from skep.loops import Loop
 from skep.roles.gathering import Gathering
 from skep.roles.receiving import Receiving
 from skep.search.report_records import ReportRecords
@@ -45,8 +45,6 @@ from skep.topics.service import Topics
 
 #: bytes of one page of a forge's API
 _LARGEST_LISTING = 16 << 20
-
-Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def engines(stack: AsyncExitStack, settings: Settings) -> tuple[Database, Log, Blobs, Searcher, Records]:

@@ -9,10 +9,9 @@ import resource
 import secrets
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import uvicorn
@@ -27,6 +26,7 @@ from skep.errors import BadInput, SkepError
 from skep.link.dial import Dial
 from skep.link.join import joined
 from skep.link.lines import LineBuffer
+from skep.loops import Loop, kept
 from skep.manager.service import manage
 from skep.model.benchmark import BenchmarkSpec
 from skep.model.caller import SYSTEM, Caller
@@ -37,13 +37,12 @@ from skep.roles.child import Start, keep_worker
 from skep.roles.folder import locked
 from skep.roles.linking import open_link, open_meeting
 from skep.roles.logs import set_up_logs
-from skep.roles.parts import Loop
 from skep.roles.stopping import on_signals
 
 log = logging.getLogger("skep.up")
 #: requests still running at a stop get this long
 _GRACE_SECONDS = 5
-_AGAIN_SECONDS = 2.0
+_MERGE_SECONDS = 10.0
 
 
 def main(
@@ -112,21 +111,17 @@ async def _up(
     opened: Callable[[str], contextlib.AbstractAsyncContextManager[Rooms]],
 ) -> None:
     token = secrets.token_hex(32)
-    stop, roles = on_signals(), settings.roles
+    stop = on_signals()
     async with opened(token) as rooms, contextlib.AsyncExitStack() as stack:
         closing = asyncio.Event()
         server = _server(rooms, settings, closing)
         members = await _members(settings, rooms, token, stack)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
-            loops = [
-                *(group.create_task(_keep(loop)) for loop in rooms.loops),
-                group.create_task(_merge(rooms)),
-                group.create_task(lines.run(lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))),
-                *(group.create_task(one) for one in members),
-            ]
-            if "coordinator" in roles:
-                await rooms.adoption.sweep()
+            store = partial(lines.run, lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))
+            sweep = [rooms.adoption.sweep] if "coordinator" in settings.roles else []
+            keep: tuple[Loop, ...] = (*rooms.loops, partial(_merge, rooms), store, *members, *sweep)
+            loops = [group.create_task(kept(loop)) for loop in keep]
             await _add(rooms.core.lists.add, settings.lists)
             await _add(rooms.core.sources.add, add)
             await _greet(rooms, listener)
@@ -140,9 +135,7 @@ async def _up(
                 loop.cancel()
 
 
-async def _members(
-    settings: Settings, rooms: Rooms, token: str, stack: contextlib.AsyncExitStack
-) -> list[Coroutine[Any, Any, None]]:
+async def _members(settings: Settings, rooms: Rooms, token: str, stack: contextlib.AsyncExitStack) -> list[Loop]:
     """The worker and manager of this machine; they dial the coordinator here, or else those that they are told of."""
     dial: Dial | str
     if "coordinator" in settings.roles:
@@ -152,9 +145,9 @@ async def _members(
     if "coordinator" not in settings.roles and {"worker", "manager"} & set(settings.roles):
         dial, token = joined(settings)
     if "worker" in settings.roles:
-        return [keep_worker(Start(settings, dial, token))]
+        return [partial(keep_worker, Start(settings, dial, token))]
     if "manager" in settings.roles:
-        return [manage(dial, token, SystemClock(), name=settings.name or socket.gethostname())]
+        return [partial(manage, dial, token, SystemClock(), name=settings.name or socket.gethostname())]
     return []
 
 
@@ -181,24 +174,10 @@ def _server(rooms: Rooms, settings: Settings, closing: asyncio.Event) -> uvicorn
     return _Server(config)
 
 
-async def _keep(loop: Loop) -> None:
-    """A full disk or a database that is away ends a loop; it goes on when that is over."""
-    while True:
-        try:
-            await loop()
-        except SkepError as error:
-            log.warning("something could not be done, trying again", extra={"reason": error.message})
-        await asyncio.sleep(_AGAIN_SECONDS)
-
-
 async def _merge(rooms: Rooms) -> None:
     while True:
-        try:
-            merged = await rooms.searcher.merge_once()
-        except SkepError as error:
-            log.warning("merge of index shards failed", extra={"reason": error.message})
-            merged = False
-        await asyncio.sleep(0 if merged else 10)
+        merged = await rooms.searcher.merge_once()
+        await asyncio.sleep(0 if merged else _MERGE_SECONDS)
 
 
 async def _add(add: Callable[[Caller, str], Awaitable[object]], urls: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,10 @@ import uvloop
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.dataone.kind import DataoneKind
-from skep.errors import SkepError
+from skep.errors import BadInput, Conflict, NewerSchema, SkepError
 from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
+from skep.loops import kept
 from skep.roles.child import Start
 from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
@@ -53,6 +55,11 @@ async def _as_child(start: Start, lines: LineBuffer) -> None:
 
 
 async def work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
+    """Until a newer process of the same worker comes; one that fails begins anew, in the same process."""
+    await kept(partial(_work, settings, link, token, lines), final=(BadInput, Conflict, NewerSchema))
+
+
+async def _work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
     data, clock = Path(settings.data), SystemClock()
     kinds: dict[str, Kind] = {"git": GitKind(settings, data, clock), "dataone": DataoneKind(settings, data, clock)}
     await Worker(settings, data, link, token, clock, kinds, lines).run()

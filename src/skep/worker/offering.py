@@ -75,7 +75,10 @@ class Offering:
 
     def ill(self) -> str:
         """Why nothing can be mirrored here; asked with each beat."""
-        found = os.statvfs(self._folder)
+        try:
+            found = os.statvfs(self._folder)
+        except OSError as error:
+            return f"its disk cannot be read: {error.strerror}"
         free = found.f_bavail * found.f_frsize
         if found.f_flag & os.ST_RDONLY:
             return "its disk cannot be written to"

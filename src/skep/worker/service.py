@@ -16,6 +16,7 @@ from skep.link.client import LinkClient
 from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
 from skep.link.messages import PROTOCOL, Beat, FetchNow, Hello, Hold, Open, Order, Outcome, Refused, Release
+from skep.loops import kept
 from skep.manager.service import manage
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
@@ -121,12 +122,12 @@ class Worker:
     ) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(_poll(post))
-            group.create_task(checking.patrol())
-            group.create_task(post.doer.run())
+            group.create_task(kept(checking.patrol))
+            group.create_task(kept(post.doer.run))
             group.create_task(link.run())
-            group.create_task(recording.run())
+            group.create_task(kept(recording.run))
             if self._lines is not None:
-                group.create_task(self._lines.run(link.ask))
+                group.create_task(kept(partial(self._lines.run, link.ask)))
             if "manager" in self._settings.roles:
                 group.create_task(manage(self._link, self._token, self._clock, f"man_{store.member[4:]}"))
 
