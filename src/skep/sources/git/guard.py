@@ -46,10 +46,6 @@ class Guard:
         self._permitted: dict[str, tuple[float, list[str]]] = {}
         self._asking: dict[str, asyncio.Task[list[str]]] = {}
 
-    @property
-    def schemes(self) -> frozenset[str]:
-        return frozenset(self._schemes)
-
     def check_url(self, url: str) -> Parts:
         """BadUrl when it is none; NotAllowed when its scheme, or the address in it, may not be asked."""
         parts = parse(url)
