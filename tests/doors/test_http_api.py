@@ -64,35 +64,34 @@ async def test_lists_come_in_pages(admin: httpx.AsyncClient) -> None:
     assert (await admin.get("/api/v1/sources", params={"state": "failing"})).json()["items"] == []
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "field"),
-    [
-        ("GET", "/api/v1/sources?limit=0", None, "limit"),
-        ("GET", "/api/v1/sources?limit=1001", None, "limit"),
-        ("GET", "/api/v1/sources?limit=many", None, "limit"),
-        ("GET", "/api/v1/sources?state=asleep", None, "state"),
-        ("GET", "/api/v1/search", None, "q"),
-        ("GET", "/api/v1/search?q=x&lines=10001", None, "lines"),
-        ("GET", "/api/v1/search?q=x&seconds=-1", None, "seconds"),
-        ("GET", "/api/v1/sources/x/wait?timeout=61", None, "timeout"),
-        ("GET", "/api/v1/sources/x/file", None, "path"),
-        ("GET", "/api/v1/topics/t/messages?offset=-1", None, "offset"),
-        ("POST", "/api/v1/sources", b"{", ""),
-        ("POST", "/api/v1/sources", b"[]", ""),
-        ("POST", "/api/v1/sources", b"{}", "url"),
-        ("POST", "/api/v1/sources", b'{"url": 7}', "url"),
-        ("POST", "/api/v1/sources", b'{"url": "x", "colour": 1}', "colour"),
-        ("POST", "/api/v1/sources", b'{"url": "x", "visibility": "secret"}', "visibility"),
-        ("POST", "/api/v1/tokens", b'{"subject": "x", "scopes": ["root"]}', "scopes"),
-        ("POST", "/api/v1/sources", b"\xff\xfe", ""),
-    ],
-)
-async def test_bad_input_names_the_field(
-    admin: httpx.AsyncClient, method: str, path: str, body: bytes | None, field: str
-) -> None:
-    answer = await admin.request(method, path, content=body, headers={"content-type": "application/json"})
-    assert wrong(answer) == (400, "bad_input")
-    assert field in answer.json()["error"]["message"]
+BAD_INPUT: list[tuple[str, str, bytes | None, str]] = [
+    ("GET", "/api/v1/sources?limit=0", None, "limit"),
+    ("GET", "/api/v1/sources?limit=1001", None, "limit"),
+    ("GET", "/api/v1/sources?limit=many", None, "limit"),
+    ("GET", "/api/v1/sources?state=asleep", None, "state"),
+    ("GET", "/api/v1/search", None, "q"),
+    ("GET", "/api/v1/search?q=x&lines=10001", None, "lines"),
+    ("GET", "/api/v1/search?q=x&seconds=-1", None, "seconds"),
+    ("GET", "/api/v1/sources/x/wait?timeout=61", None, "timeout"),
+    ("GET", "/api/v1/sources/x/file", None, "path"),
+    ("GET", "/api/v1/topics/t/messages?offset=-1", None, "offset"),
+    ("POST", "/api/v1/sources", b"{", ""),
+    ("POST", "/api/v1/sources", b"[]", ""),
+    ("POST", "/api/v1/sources", b"{}", "url"),
+    ("POST", "/api/v1/sources", b'{"url": 7}', "url"),
+    ("POST", "/api/v1/sources", b'{"url": "x", "colour": 1}', "colour"),
+    ("POST", "/api/v1/sources", b'{"url": "x", "visibility": "secret"}', "visibility"),
+    ("POST", "/api/v1/tokens", b'{"subject": "x", "scopes": ["root"]}', "scopes"),
+    ("POST", "/api/v1/sources", b"\xff\xfe", ""),
+]
+
+
+async def test_bad_input_names_the_field(admin: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
+    for method, path, body, field in BAD_INPUT:
+        with subtests.test(str((method, path, body, field))[:200]):
+            answer = await admin.request(method, path, content=body, headers={"content-type": "application/json"})
+            assert wrong(answer) == (400, "bad_input")
+            assert field in answer.json()["error"]["message"]
 
 
 async def test_errors_of_the_core_keep_their_shape(admin: httpx.AsyncClient) -> None:

@@ -85,46 +85,47 @@ async def test_no_message_is_taken_twice(client: httpx.AsyncClient) -> None:
     assert {answer["message"] for status, answer in taken if status == 200} == {str(n) for n in range(60)}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "fields"),
-    [
-        ("POST", "/topics", {}),
-        ("POST", "/topics", {"name": 5}),
-        ("POST", "/topics", {"name": "a/b"}),
-        ("POST", "/topics", {"name": "x" * 10_000}),
-        ("POST", "/topics", {"name": "a\x00"}),
-        ("POST", "/producer/register", {}),
-        ("POST", "/producer/register", {"topic": "a b"}),
-        ("POST", "/consumer/register", {"topic": None}),
-        ("POST", "/producer/produce", {"topic": "t", "producer_id": 0}),
-        ("POST", "/producer/produce", {"topic": "t", "producer_id": "0", "message": "m"}),
-        ("POST", "/producer/produce", {"topic": "t", "producer_id": 7, "message": "m"}),
-        ("POST", "/producer/produce", {"topic": "u", "producer_id": 0, "message": "m"}),
-        ("POST", "/producer/produce", {"topic": "unknown", "producer_id": 0, "message": "m"}),
-        ("POST", "/producer/produce", {"topic": "t", "producer_id": 0, "message": {"a": 1}}),
-        ("POST", "/producer/produce", {"topic": "t", "producer_id": True, "message": "m"}),
-        ("GET", "/consumer/consume", {"topic": "t", "consumer_id": 7}),
-        ("GET", "/consumer/consume", {"topic": "t", "consumer_id": -1}),
-        ("GET", "/consumer/consume", {"topic": "t", "consumer_id": 1 << 80}),
-        ("GET", "/consumer/consume", {"topic": "u", "consumer_id": 0}),
-        ("GET", "/consumer/consume", {"topic": "unknown", "consumer_id": 0}),
-        ("GET", "/consumer/consume", {}),
-        ("GET", "/size", {"topic": "t", "consumer_id": 7}),
-        ("GET", "/size", {"topic": "u", "consumer_id": 0}),
-        ("GET", "/size", {"topic": "t"}),
-    ],
-)
-async def test_failures(client: httpx.AsyncClient, method: str, path: str, fields: dict[str, Any]) -> None:
+FAILURES: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/topics", {}),
+    ("POST", "/topics", {"name": 5}),
+    ("POST", "/topics", {"name": "a/b"}),
+    ("POST", "/topics", {"name": "x" * 10_000}),
+    ("POST", "/topics", {"name": "a\x00"}),
+    ("POST", "/producer/register", {}),
+    ("POST", "/producer/register", {"topic": "a b"}),
+    ("POST", "/consumer/register", {"topic": None}),
+    ("POST", "/producer/produce", {"topic": "t", "producer_id": 0}),
+    ("POST", "/producer/produce", {"topic": "t", "producer_id": "0", "message": "m"}),
+    ("POST", "/producer/produce", {"topic": "t", "producer_id": 7, "message": "m"}),
+    ("POST", "/producer/produce", {"topic": "u", "producer_id": 0, "message": "m"}),
+    ("POST", "/producer/produce", {"topic": "unknown", "producer_id": 0, "message": "m"}),
+    ("POST", "/producer/produce", {"topic": "t", "producer_id": 0, "message": {"a": 1}}),
+    ("POST", "/producer/produce", {"topic": "t", "producer_id": True, "message": "m"}),
+    ("GET", "/consumer/consume", {"topic": "t", "consumer_id": 7}),
+    ("GET", "/consumer/consume", {"topic": "t", "consumer_id": -1}),
+    ("GET", "/consumer/consume", {"topic": "t", "consumer_id": 1 << 80}),
+    ("GET", "/consumer/consume", {"topic": "u", "consumer_id": 0}),
+    ("GET", "/consumer/consume", {"topic": "unknown", "consumer_id": 0}),
+    ("GET", "/consumer/consume", {}),
+    ("GET", "/size", {"topic": "t", "consumer_id": 7}),
+    ("GET", "/size", {"topic": "u", "consumer_id": 0}),
+    ("GET", "/size", {"topic": "t"}),
+]
+
+
+async def test_failures(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
     for topic in ("t", "u"):
         await ask(client, "POST", "/topics", name=topic)
     for end in ("producer", "consumer"):
         await ask(client, "POST", f"/{end}/register", topic="t")
     before = await ask(client, "GET", "/topics")
-    status, answer = await ask(client, method, path, **fields)
-    assert (status, answer["status"], set(answer)) == (400, "Failure", {"status", "message"})
-    assert answer["message"]
-    assert await ask(client, "GET", "/topics") == before
-    assert (await ask(client, "GET", "/size", topic="t", consumer_id=0))[1]["size"] == 0
+    for method, path, fields in FAILURES:
+        with subtests.test(str((method, path, fields))[:200]):
+            status, answer = await ask(client, method, path, **fields)
+            assert (status, answer["status"], set(answer)) == (400, "Failure", {"status", "message"})
+            assert answer["message"]
+            assert await ask(client, "GET", "/topics") == before
+            assert (await ask(client, "GET", "/size", topic="t", consumer_id=0))[1]["size"] == 0
 
 
 async def test_bodies_that_are_no_fields(client: httpx.AsyncClient) -> None:

@@ -61,10 +61,13 @@ async def test_senseless_tokens_are_refused(house: House, subject: str, scopes: 
         await house.access.create(SYSTEM, subject, scopes)  # type: ignore[arg-type]  # as a request may send it
 
 
-@pytest.mark.parametrize("id", ["", "%", "a" * 7, "_______________", "%%%%%%%%%%"])
-async def test_revoking_takes_an_id_and_no_pattern(house: House, id: str) -> None:
-    with pytest.raises((BadInput, NotFound)):
-        await house.access.revoke(SYSTEM, id)
+NO_IDS: list[str] = ["", "%", "a" * 7, "_______________", "%%%%%%%%%%"]
+
+
+async def test_revoking_takes_an_id_and_no_pattern(house: House, subtests: pytest.Subtests) -> None:
+    for id in NO_IDS:
+        with subtests.test(str(id)[:200]), pytest.raises((BadInput, NotFound)):
+            await house.access.revoke(SYSTEM, id)
 
 
 async def test_logging_out_ends_the_session_and_no_other_token(house: House) -> None:

@@ -111,14 +111,18 @@ async def test_a_leaver_makes_place_at_once(room: Room) -> None:
     await room.groups.leave(READER, "news", "g", "nobody")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "skep.index", "x" * 10_000, "a\x00"])
-async def test_bad_names_of_groups_and_members(rows_room: Room, name: str) -> None:
+BAD_NAMES: list[str] = ["", "a/b", "skep.index", "x" * 10_000, "a\x00"]
+
+
+async def test_bad_names_of_groups_and_members(rows_room: Room, subtests: pytest.Subtests) -> None:
     await filled(rows_room, 1, 0)
-    with pytest.raises(BadInput):
-        await rows_room.groups.join(READER, "news", name)
-    with pytest.raises((BadInput, NotFound)):
-        await rows_room.groups.lag(READER, "news", name)
-    if name not in ("", "skep.index"):
-        with pytest.raises(BadInput):
-            await rows_room.groups.join(READER, "news", "g", member=name)
-    assert await rows_room.groups.list(READER, "news") == []
+    for name in BAD_NAMES:
+        with subtests.test(str(name)[:200]):
+            with pytest.raises(BadInput):
+                await rows_room.groups.join(READER, "news", name)
+            with pytest.raises((BadInput, NotFound)):
+                await rows_room.groups.lag(READER, "news", name)
+            if name not in ("", "skep.index"):
+                with pytest.raises(BadInput):
+                    await rows_room.groups.join(READER, "news", "g", member=name)
+            assert await rows_room.groups.list(READER, "news") == []
