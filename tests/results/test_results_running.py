@@ -103,6 +103,9 @@ def test_by_the_command_line(skep: RunningSkep, tmp_path: Path) -> None:
     assert skep.rows("result", "series", "benchmark=typed")[0]["unit"] == "s"
     assert skep.rows("result", "aggregate", "benchmark=typed", "--by", "group")[0]["mean"] == 1.5
     assert "1.5" in skep.cli("result", "aggregate", "benchmark=typed").stdout
+    drawn = skep.cli("result", "plot", "benchmark=typed", "--rows", "1").stdout
+    assert drawn.splitlines()[0].startswith("typed  ")
+    assert "│" in drawn
     as_table = ("--format", "csv", "--fields", "metric,value", "--order", "value")
     exported = skep.cli("result", "export", "benchmark=typed", *as_table).stdout
     assert exported == "metric,value\ntime,1.0\ntime,2.0\n"

@@ -10,7 +10,8 @@ import msgspec
 from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.listing import print_all, print_json
-from skep.doors.cli.terminal import ago, clean
+from skep.doors.cli.plot import plot
+from skep.doors.cli.terminal import ago, clean, width
 from skep.errors import BadInput
 from skep.model.result import MEASURES, Result, Series
 from skep.results.readers import LARGEST, read
@@ -58,6 +59,32 @@ def series(args: Namespace) -> int:
         found = client.results.series(args.where)
     head = [name.upper() for name in Series.__struct_fields__]
     return print_all(found, head, lambda one, _: [part or "" for part in msgspec.structs.astuple(one)], json=args.json)
+
+
+def show_plot(args: Namespace) -> int:
+    with Client() as client:
+        curves = client.results.series(args.where)
+        for one in curves[: args.limit]:
+            found = [point for point in client.results.points(one) if point.kind != "failure"]
+            _draw(one, found, args.rows)
+    if len(curves) > args.limit:
+        print(f"{len(curves) - args.limit} more curves; a filter, or --limit, chooses", file=sys.stderr)
+    if not curves:
+        print("no such curves yet", file=sys.stderr)
+    return exits.OK
+
+
+def _draw(series: Series, points: list[Result], rows: int) -> None:
+    name = (series.benchmark, series.group, series.metric, series.ref, series.machine)
+    print(clean("  ".join(part for part in name if part)))
+    values = [point.value for point in points]
+    ends = [f"{end:.4g} {series.unit or ''}".strip() for end in (max(values, default=0), min(values, default=0))]
+    room, left = width(sys.stdout) or 80, max(map(len, ends))
+    for n, line in enumerate(plot(values, room - left - 3, rows)):
+        end = ends[0] if n == 0 else ends[1] if n == rows - 1 else ""
+        print(f"{clean(end):>{left}} │{line}")
+    if points:
+        print(f"{'':>{left}}  {points[0].commit[:12]} … {points[-1].commit[:12]}, {len(points)} commits\n")
 
 
 def aggregate(args: Namespace) -> int:

@@ -9,6 +9,7 @@ def fill(parser: Command) -> None:
     verbs.add_parser("show", help="one result", fill=_fill_show, run="result:show")
     verbs.add_parser("record", help="results in a file, for a task", fill=_fill_record, run="result:record")
     verbs.add_parser("series", help="the curves there are", fill=_fill_series, run="result:series")
+    verbs.add_parser("plot", help="curves, drawn in the terminal", fill=_fill_plot, run="result:show_plot")
     verbs.add_parser("aggregate", help="count, mean, median, …", fill=_fill_aggregate, run="result:aggregate")
     verbs.add_parser("export", help="everything that matches, to stdout", fill=_fill_export, run="result:export")
 
@@ -45,6 +46,12 @@ def _fill_record(parser: Command) -> None:
 def _fill_series(parser: Command) -> None:
     _where(parser)
     json_option(parser)
+
+
+def _fill_plot(parser: Command) -> None:
+    _where(parser)
+    parser.add_argument("--limit", metavar="N", type=int, default=4, help="how many curves at most (4)")
+    parser.add_argument("--rows", metavar="N", type=int, default=8, help="how high each of them is (8)")
 
 
 def _fill_aggregate(parser: Command) -> None:
