@@ -2,20 +2,24 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from skep.dataone.asks import Errand, Ran
-from skep.dataone.replication import AGAIN, AUDIT, targets
-from skep.dataone.tables import Stored
+from skep.dataone.replication import AGAIN, SILENT
+from skep.dataone.tables import AUDIT
+from skep.dataone.targets import MOST_OPEN, Load, Plan, plan
 from skep.dataone.types import (
     Checksum,
     Node,
     NodeReplicationPolicy,
     Replica,
+    ReplicaStatus,
     ReplicationPolicy,
     Service,
     Services,
+    SystemMetadata,
 )
 from skep.dataone.xml import render
 from skep.engines.db.base import Tx
@@ -41,43 +45,92 @@ def node(name: str, **more: Any) -> Node:
     return Node(**{**given, **more})
 
 
-def stored(policy: ReplicationPolicy | None, *replicas: Replica) -> Stored:
-    return Stored(meta_of("p", DATA, replication_policy=policy, replica=replicas), "DATA", False, None, 0, 0.0)
+def wants(policy: ReplicationPolicy | None, *replicas: Replica, **more: Any) -> SystemMetadata:
+    return meta_of("p", DATA, replication_policy=policy, replica=replicas, **more)
+
+
+def limited(name: str, *policy: Any, **more: Any) -> Node:
+    return node(name, node_replication_policy=NodeReplicationPolicy(*policy, **more))
+
+
+def at(name: str, status: ReplicaStatus) -> Replica:
+    return Replica(f"urn:node:{name}", status, 1)
 
 
 TWO = ReplicationPolicy(True, 2)
 NODES = [node("A"), node("B"), node("C"), node("D")]
 DONE = Replica(NODE, "completed", 1)
-CASES: dict[str, tuple[Stored, list[Node], list[str]]] = {
-    "no policy": (stored(None), NODES, []),
-    "not allowed": (stored(ReplicationPolicy(False, 2)), NODES, []),
-    "two": (stored(TWO, DONE), NODES, ["B", "C"]),
-    "one is there": (stored(TWO, DONE, Replica("urn:node:C", "completed", 1)), NODES, ["B"]),
-    "one has been asked": (stored(TWO, DONE, Replica("urn:node:B", "requested", 1)), NODES, ["C"]),
-    "one has failed": (stored(TWO, DONE, Replica("urn:node:B", "failed", 1)), NODES, ["C", "D"]),
-    "preferred first": (stored(replace(TWO, preferred_member_node=("urn:node:D",)), DONE), NODES, ["D", "B"]),
-    "blocked": (stored(replace(TWO, blocked_member_node=("urn:node:B",)), DONE), NODES, ["C", "D"]),
-    "too large": (stored(TWO, DONE), [node("B", node_replication_policy=NodeReplicationPolicy(3)), node("C")], ["C"]),
-    "no room": (stored(TWO, DONE), [node("B", node_replication_policy=NodeReplicationPolicy(None, 3))], []),
-    "other formats": (
-        stored(TWO, DONE),
-        [node("B", node_replication_policy=NodeReplicationPolicy(allowed_object_format=("x",)))],
-        [],
+PREFERS_D = replace(TWO, preferred_member_node=("urn:node:D",))
+FULL = Load(open=MOST_OPEN)
+BAD = Load(made=3, failed=1)
+#: what the object says, who there is, who is asked, how many copies lack then, and is that for want of time
+Case = tuple[SystemMetadata, list[Node], str, int, bool]
+CASES: dict[str, Case] = {
+    "no policy": (wants(None), NODES, "", 0, False),
+    "not allowed": (wants(ReplicationPolicy(False, 2)), NODES, "", 0, False),
+    "archived": (wants(TWO, DONE, archived=True), NODES, "", 0, False),
+    "two": (wants(TWO, DONE), NODES, "BC", 0, False),
+    "one is there": (wants(TWO, DONE, at("C", "completed")), NODES, "B", 0, False),
+    "one has been asked": (wants(TWO, DONE, at("B", "requested")), NODES, "C", 0, False),
+    "one has failed": (wants(TWO, DONE, at("B", "failed")), NODES, "CD", 0, False),
+    "more than wanted": (
+        wants(ReplicationPolicy(True, 1), DONE, at("B", "completed"), at("C", "completed")),
+        NODES,
+        "",
+        0,
+        False,
     ),
-    "other nodes": (
-        stored(TWO, DONE),
-        [node("B", node_replication_policy=NodeReplicationPolicy(allowed_node=("urn:node:Z",)))],
-        [],
+    "a holder that is no node any more": (wants(TWO, DONE, at("Z", "completed")), NODES, "BC", 0, False),
+    "preferred first": (wants(PREFERS_D, DONE), NODES, "DB", 0, False),
+    "blocked": (wants(replace(TWO, blocked_member_node=("urn:node:B",)), DONE), NODES, "CD", 0, False),
+    "blocked though preferred": (
+        wants(replace(PREFERS_D, blocked_member_node=("urn:node:D",)), DONE),
+        NODES,
+        "BC",
+        0,
+        False,
     ),
-    "does not replicate": (stored(TWO, DONE), [node("B", replicate=False), node("C", state="down")], []),
+    "too large": (wants(TWO, DONE), [limited("B", 3), node("C")], "C", 1, False),
+    "no room": (wants(TWO, DONE), [limited("B", None, 3)], "", 2, False),
+    "other formats": (wants(TWO, DONE), [limited("B", allowed_object_format=("x",))], "", 2, False),
+    "other nodes": (wants(TWO, DONE), [limited("B", allowed_node=("urn:node:Z",))], "", 2, False),
+    "the right node": (wants(TWO, DONE), [limited("B", allowed_node=(NODE,))], "B", 1, False),
+    "does not replicate": (wants(TWO, DONE), [node("B", replicate=False), node("C", state="down")], "", 2, False),
+    "has no such service": (wants(TWO, DONE), [node("B", services=Services((Service("MNRead", "v2"),)))], "", 2, False),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_targets(name: str) -> None:
-    one, nodes, expected = CASES[name]
-    held = {replica.replica_member_node for replica in one.meta.replica}
-    assert targets(one, nodes, held, ()) == [f"urn:node:{letter}" for letter in expected]
+def test_plan(name: str) -> None:
+    meta, nodes, expected, lacking, busy = CASES[name]
+    held = {replica.replica_member_node for replica in meta.replica}
+    assert plan(meta, nodes, held, {}) == Plan([f"urn:node:{letter}" for letter in expected], lacking, busy)
+
+
+@pytest.mark.parametrize(
+    ("loads", "policy", "expected", "lacking", "busy"),
+    [
+        ({"B": FULL}, TWO, "CD", 0, False),
+        ({"B": FULL, "C": FULL}, TWO, "D", 1, True),
+        ({"B": Load(open=2), "C": Load(open=1)}, TWO, "DC", 0, False),
+        ({"B": BAD}, TWO, "CD", 0, False),
+        ({"B": BAD, "C": Load(made=4, failed=1), "D": BAD}, TWO, "CB", 0, False),
+        ({"D": BAD}, PREFERS_D, "BC", 0, False),
+        ({"D": Load(open=5)}, PREFERS_D, "DB", 0, False),
+    ],
+)
+def test_plan_by_what_nodes_have_to_do(
+    loads: dict[str, Load], policy: ReplicationPolicy, expected: str, lacking: int, busy: bool
+) -> None:
+    known = {f"urn:node:{name}": load for name, load in loads.items()}
+    found = plan(wants(policy, DONE), NODES, {NODE}, known)
+    assert found == Plan([f"urn:node:{letter}" for letter in expected], lacking, busy)
+
+
+@pytest.mark.parametrize(("held", "fits"), [(0, True), (6, True), (7, False), (10, False)])
+def test_what_a_node_holds_already_takes_its_room(held: int, fits: bool) -> None:
+    found = plan(wants(TWO, DONE), [limited("B", None, 10)], (), {"urn:node:B": Load(bytes=held)})
+    assert (found.ask == ["urn:node:B"]) is fits
 
 
 async def approve(farm: Farm, *nodes: Node) -> None:
@@ -87,8 +140,6 @@ async def approve(farm: Farm, *nodes: Node) -> None:
 
 
 async def errands(farm: Farm, urn: str) -> list[Errand]:
-    import msgspec
-
     rows = await farm.db.read("SELECT body FROM errand WHERE urn = :urn AND done = 0 ORDER BY id", urn=urn)
     return [msgspec.msgpack.decode(row["body"], type=Errand) for row in rows]
 
@@ -101,17 +152,30 @@ async def ran(farm: Farm, *done: Ran) -> None:
     await farm.db.write(work)
 
 
-async def statuses(farm: Farm) -> dict[str, str]:
-    one = await farm.store.get("p")
+async def statuses(farm: Farm, pid: str = "p") -> dict[str, str]:
+    one = await farm.store.get(pid)
     assert one is not None
     return {replica.replica_member_node[-1]: replica.replication_status for replica in one.meta.replica}
 
 
-async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"), node("C"))
-    await put_object(farm.store, meta_of("p", DATA, replication_policy=ReplicationPolicy(True, 1)), None, NODE)
+async def all_steps(farm: Farm) -> None:
     while await farm.replication.step():
         pass
+
+
+async def wanted(farm: Farm, pid: str = "p", copies: int = 1, **more: Any) -> None:
+    given = {"replication_policy": ReplicationPolicy(True, copies), **more}
+    await put_object(farm.store, meta_of(pid, DATA, **given), None, NODE)
+    await all_steps(farm)
+
+
+def said(good: bool) -> bytes:
+    return render(meta_of("p", DATA).checksum if good else Checksum("ff", "SHA-1"))
+
+
+async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
+    await approve(farm, node("A"), node("B"), node("C"))
+    await wanted(farm)
     assert await statuses(farm) == {"A": "completed", "B": "requested"}
     (asked,) = await errands(farm, "urn:node:B")
     assert asked.path == "/replicate" and asked.parts["sourceNode"] == NODE.encode()
@@ -127,29 +191,111 @@ async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
     assert (await statuses(farm))["B"] == "completed"
     assert "p" in [pid for pid, _ in await farm.store.backlog("index", 10)]
 
-    farm.clock.ahead += AUDIT + 1
-    await farm.replication.step()
-    (audit,) = await errands(farm, "urn:node:B")
-    assert audit.path.startswith("/checksum/p?")
-    await ran(farm, Ran(audit.id, 200, render(Checksum("ff", "SHA-1"))))
-    assert (await statuses(farm))["B"] == "invalidated"
-    while await farm.replication.step():
-        pass
+    for good, status in ((True, "completed"), (False, "invalidated")):
+        await all_steps(farm)
+        (audit,) = await errands(farm, "urn:node:B")
+        assert (audit.path, audit.hash, audit.most) == ("/object/p", "SHA-1", len(DATA))
+        await ran(farm, Ran(audit.id, 200, said(good)))
+        assert (await statuses(farm))["B"] == status
+        await all_steps(farm)
+        assert await errands(farm, "urn:node:B") == [], "not again before it is time"
+        farm.clock.ahead += AUDIT + 1
     assert (await statuses(farm))["C"] == "requested", "and another is asked"
+    with pytest.raises(NotFound):
+        await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
 
 
-async def test_who_says_nothing_is_asked_again_and_who_refuses_is_left(farm: Farm) -> None:
+async def test_a_large_copy_is_not_read_to_check_it(farm: Farm) -> None:
+    await approve(farm, node("A"), node("B"))
+    await wanted(farm, size=20_000_000)
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    await all_steps(farm)
+    assert {one.path for one in await errands(farm, "urn:node:B")} == {
+        "/replicate",
+        "/checksum/p?checksumAlgorithm=SHA-1",
+    }
+
+
+async def test_who_says_nothing_is_asked_again_and_given_up(farm: Farm) -> None:
     await approve(farm, node("A"), node("B"), node("C"))
-    await put_object(farm.store, meta_of("p", DATA, replication_policy=ReplicationPolicy(True, 1)), None, NODE)
-    await farm.replication.step()
-    for pause in AGAIN[1:4]:
+    await wanted(farm)
+    for pause in AGAIN[1:SILENT]:
+        assert await statuses(farm) == {"A": "completed", "B": "requested"}
         farm.clock.ahead += pause + 1
-        await farm.replication.step()
-    assert len(await errands(farm, "urn:node:B")) == 4
-    await ran(farm, *[Ran(one.id, 413) for one in await errands(farm, "urn:node:B")])
-    while await farm.replication.step():
-        pass
+        await all_steps(farm)
+        assert len(await errands(farm, "urn:node:B")) == 1, "what was not sent yet is sent once"
+    farm.clock.ahead += AGAIN[SILENT] + 1
+    await all_steps(farm)
     assert await statuses(farm) == {"A": "completed", "B": "failed", "C": "requested"}
+
+
+async def test_who_refuses_is_asked_after_all_others_and_after_a_while(farm: Farm) -> None:
+    await approve(farm, node("A"), node("B"), node("C"))
+    await wanted(farm)
+    await ran(farm, *[Ran(one.id, 413) for one in await errands(farm, "urn:node:B")])
+    await all_steps(farm)
+    assert await statuses(farm) == {"A": "completed", "B": "failed", "C": "requested"}
+    farm.clock.ahead += 61
+    await wanted(farm, "q")
+    assert (await statuses(farm, "q"))["C"] == "requested", "B has just failed"
+    await farm.replication.status(SYSTEM, "p", "urn:node:C", "failed")
+    await all_steps(farm)
+    assert "requested" not in (await statuses(farm)).values(), "both rest"
+    farm.clock.ahead += 3_601
+    await all_steps(farm)
+    assert "requested" in (await statuses(farm)).values()
+
+
+async def test_an_answer_that_comes_late_undoes_nothing(farm: Farm) -> None:
+    await approve(farm, node("A"), node("B"))
+    await wanted(farm)
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    await ran(farm, Ran("replicate:urn:node:B:p", 409))
+    assert (await statuses(farm))["B"] == "completed"
+
+
+async def test_no_node_gets_more_than_it_can_bear_and_the_rest_waits(farm: Farm) -> None:
+    room = NodeReplicationPolicy(space_allocated=len(DATA) * (MOST_OPEN + 1))
+    await approve(farm, node("A"), node("B", node_replication_policy=room))
+    for n in range(MOST_OPEN + 3):
+        await wanted(farm, f"p{n:02}")
+    assert len(await errands(farm, "urn:node:B")) == MOST_OPEN
+    for n in range(MOST_OPEN):
+        await farm.replication.status(SYSTEM, f"p{n:02}", "urn:node:B", "completed")
+    farm.clock.ahead += 61
+    await all_steps(farm)
+    held = [pid for n in range(MOST_OPEN + 3) if "B" in await statuses(farm, pid := f"p{n:02}")]
+    assert len(held) == MOST_OPEN + 1, "one more fits, then it is full"
+    await approve(farm, node("C"))
+    farm.clock.ahead += 3_601
+    await all_steps(farm)
+    lacking = [n for n in range(MOST_OPEN + 3) if not {"B", "C"} & (await statuses(farm, f"p{n:02}")).keys()]
+    assert lacking == []
+
+
+async def test_what_is_deleted_is_asked_for_no_more(farm: Farm) -> None:
+    await approve(farm, node("A"), node("B"))
+    await wanted(farm)
+    await farm.db.write(lambda tx: tx.rows("UPDATE sysmeta SET deleted = 1 WHERE pid = 'p'"))
+    await farm.store.again("replicate", ["p"])
+    await all_steps(farm)
+    assert await errands(farm, "urn:node:B") == []
+    assert await farm.db.read("SELECT * FROM replica") == []
+    farm.clock.ahead += AUDIT
+    assert await farm.replication.step() == 0
+
+
+async def test_an_orphan_is_copied_from_who_has_it(farm: Farm) -> None:
+    await approve(farm, node("A"), node("B"), node("C"))
+    await wanted(farm)
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    await farm.db.write(lambda tx: tx.rows("DELETE FROM replica WHERE node = :node", node=NODE))
+    one = await farm.store.get("p")
+    assert one is not None and one.meta.serial_version
+    await farm.replication.policy(SYSTEM, "p", ReplicationPolicy(True, 2), one.meta.serial_version)
+    await all_steps(farm)
+    (asked,) = await errands(farm, "urn:node:C")
+    assert asked.parts["sourceNode"] == b"urn:node:B"
 
 
 async def test_a_new_policy_and_removal_need_the_right_serial(farm: Farm) -> None:

@@ -116,6 +116,9 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     #: name -> value; what is XML is a file
     parts: dict[str, bytes] = {}
+    #: an algorithm: what is answered is read, up to `most` bytes, and its checksum is the answer
+    hash: str = ""
+    most: int = 0
 
 
 class Objects(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from skep.dataone.asks import Brought, Errand
 from skep.dataone.decide import REFUSED, Circumstances, Decision, decide
 from skep.dataone.formats import Formats
 from skep.dataone.series import Version, head
-from skep.dataone.tables import BACKLOG, PUT_META, alone, among, decode_meta, meta_row, readers
+from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, alone, among, decode_meta, meta_row, readers
 from skep.dataone.types import D1Error, SystemMetadata
 from skep.dataone.xml import render, show_time
 from skep.engines.db.base import Row, Tx, Value
@@ -33,8 +33,10 @@ _STORY = """
     ON CONFLICT (pid, node, verdict, reason) DO UPDATE SET at = excluded.at, times = story.times + 1
 """
 _REPLICA = """
-    INSERT INTO replica (pid, node, status, verified, tries) VALUES (:pid, :node, 'completed', :verified, 0)
-    ON CONFLICT (pid, node) DO UPDATE SET status = 'completed', verified = excluded.verified, tries = 0, due = NULL
+    INSERT INTO replica (pid, node, status, verified, tries, due)
+    VALUES (:pid, :node, 'completed', :verified, 0, CAST(:due AS DOUBLE PRECISION))
+    ON CONFLICT (pid, node) DO UPDATE SET status = 'completed', verified = excluded.verified, tries = 0,
+        due = excluded.due
 """
 _BACKLOG = "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) ON CONFLICT (work, pid) DO NOTHING"
 _ERRAND = """
@@ -176,12 +178,13 @@ class _Made:
             sql = "UPDATE sysmeta SET blob = :blob, start = :start, kind = :kind WHERE pid = :pid AND blob IS NULL"
             self._add(sql, pid=pid, kind=kind, **place)
         if verdict in ("new", "replica"):
-            self._add(_REPLICA, pid=pid, node=urn, verified=int(self._now * 1000))
+            due = self._now + AUDIT if verdict == "replica" else None
+            self._add(_REPLICA, pid=pid, node=urn, verified=int(self._now * 1000), due=due)
             batch.holders.setdefault(pid, set()).add(urn)
         if verdict == "replica":
             self._add("UPDATE sysmeta SET serial = serial + 1 WHERE pid = :pid", pid=pid)
         if verdict == "new" and one.start is not None:
-            self._add(_REPLICA, pid=pid, node=self._cn, verified=int(self._now * 1000))
+            self._add(_REPLICA, pid=pid, node=self._cn, verified=int(self._now * 1000), due=None)
         meta = decision.meta or batch.metas[pid]
         self._end(pid, batch, "held", decision.reason, "" if verdict == "unchanged" else digest(meta))
         if verdict != "unchanged" or one.start is not None:

@@ -1,5 +1,6 @@
 """What we know of all objects: system metadata with history, where the bytes are, and the story of each decision."""
 
+import math
 from collections.abc import AsyncIterator, Collection, Sequence
 
 import msgspec
@@ -194,10 +195,10 @@ class Store:
 
     # what follows from changes
 
-    async def backlog(self, work: str, limit: int) -> list[tuple[str, float]]:
+    async def backlog(self, work: str, limit: int, *, until: float = math.inf) -> list[tuple[str, float]]:
         """Identifiers that wait for `index` or `replicate`, and since when; the oldest first."""
-        sql = "SELECT pid, at FROM backlog WHERE work = :work ORDER BY at LIMIT :limit"
-        return [(row["pid"], row["at"]) for row in await self.db.read(sql, work=work, limit=limit)]
+        sql = "SELECT pid, at FROM backlog WHERE work = :work AND at <= :until ORDER BY at LIMIT :limit"
+        return [(row["pid"], row["at"]) for row in await self.db.read(sql, work=work, until=until, limit=limit)]
 
     async def worked(self, work: str, done: Sequence[tuple[str, float]]) -> None:
         """These are done, as they were read; what changed again meanwhile stays."""
@@ -210,11 +211,11 @@ class Store:
 
         await self.db.write(remove)
 
-    async def again(self, work: str, pids: Collection[str]) -> None:
-        """They wait (again), from now on."""
+    async def again(self, work: str, pids: Collection[str], *, after: float = 0.0) -> None:
+        """They wait (again), from now on or so many seconds later."""
 
         async def add(tx: Tx) -> None:
-            await tx.many(WAIT, [{"work": work, "pid": pid, "now": self.clock.now()} for pid in pids])
+            await tx.many(WAIT, [{"work": work, "pid": pid, "now": self.clock.now() + after} for pid in pids])
             tx.ring(BACKLOG)
 
         await self.db.write(add)

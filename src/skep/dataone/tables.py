@@ -49,7 +49,7 @@ STEPS = [
         tries BIGINT NOT NULL, due DOUBLE PRECISION, PRIMARY KEY (pid, node)
     );
     CREATE INDEX replica_due ON replica (due) WHERE due IS NOT NULL;
-    CREATE INDEX replica_node ON replica (node, status);
+    CREATE INDEX replica_status ON replica (status, node);
     CREATE TABLE reservation (id TEXT PRIMARY KEY, subject TEXT NOT NULL, at DOUBLE PRECISION NOT NULL);
     CREATE TABLE backlog (work TEXT NOT NULL, pid TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, PRIMARY KEY (work, pid));
     CREATE INDEX backlog_at ON backlog (work, at);
@@ -79,6 +79,8 @@ WAIT = """
     INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) ON CONFLICT (work, pid) DO UPDATE
     SET at = CASE WHEN excluded.at > backlog.at THEN excluded.at ELSE backlog.at + 0.000001 END
 """
+#: seconds after which a copy is compared with its checksum again
+AUDIT = 30 * 86_400.0
 #: rung when there is more to index or to replicate
 BACKLOG = "dataone.backlog"
 decode_meta = msgspec.msgpack.Decoder(SystemMetadata).decode

@@ -75,7 +75,7 @@ class Faults(msgspec.Struct, frozen=True):
     #: times are written without a zone
     zoneless: bool = False
     #: what happens to requests to replicate
-    replicate: Literal["pull", "fail", "forget", "refuse"] = "pull"
+    replicate: Literal["pull", "fail", "forget", "refuse", "lie"] = "pull"
     #: the list is empty, whatever there is
     amnesia: bool = False
 
@@ -265,7 +265,8 @@ class MemberNode:
             hash.update(body)
             if hash.hexdigest() != meta.checksum.value:
                 raise OSError("the bytes are others")
-            self._store(replace(meta, date_sys_metadata_modified=self.now()), body)
+            kept = body if self.faults.replicate == "pull" else body[::-1]
+            self._store(replace(meta, date_sys_metadata_modified=self.now()), kept)
             told: dict[str, str | bytes] = {"nodeRef": self.id, "status": "completed"}
         except (OSError, StopIteration, BadInput) as error:
             told = {

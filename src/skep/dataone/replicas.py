@@ -1,0 +1,123 @@
+"""Copies of objects at other nodes, as their nodes tell of them."""
+
+import msgspec
+
+from skep.clock import Clock
+from skep.dataone.nodes import Nodes
+from skep.dataone.store import Store
+from skep.dataone.tables import BACKLOG, alone, decode_meta
+from skep.dataone.types import Checksum, Replica, ReplicaStatus, ReplicationPolicy
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound
+from skep.model.caller import Caller
+
+#: as far as a copy is concerned it is over, until it is asked for again
+OVER = ("failed", "invalidated")
+
+
+class Replicas:
+    def __init__(self, db: Database, clock: Clock, store: Store, nodes: Nodes) -> None:
+        self._db = db
+        self._clock = clock
+        self._store = store
+        self._nodes = nodes
+
+    async def status(
+        self, caller: Caller, pid: str, urn: str, status: ReplicaStatus, checksum: Checksum | None = None
+    ) -> None:
+        """A target says how far it is; only what was asked of it can be completed."""
+        await self._nodes.speaks(caller, urn)
+
+        async def work(tx: Tx) -> None:
+            await alone(tx)
+            rows = await tx.rows("SELECT status FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=urn)
+            if not rows or rows[0]["status"] in OVER:
+                raise NotFound(f"{urn} was not asked to replicate {pid}")
+            known = await tx.rows("SELECT algorithm, checksum FROM sysmeta WHERE pid = :pid", pid=pid)
+            ours = Checksum(known[0]["checksum"], known[0]["algorithm"])
+            if status == "completed" and checksum is not None and ours.agrees(checksum) is False:
+                raise BadInput(f"the copy of {pid} at {urn} has another checksum")
+            # what it says is checked at once
+            now = self._clock.now()
+            await self.set(tx, pid, urn, status, now, due=now if status == "completed" else None)
+
+        await self._db.write(work)
+
+    async def put(self, caller: Caller, pid: str, replica: Replica, serial: int) -> None:
+        """What is known of one copy, as long as nothing else changed meanwhile."""
+        await self._nodes.speaks(caller, replica.replica_member_node)
+
+        async def work(tx: Tx) -> None:
+            await self._expect(tx, pid, serial)
+            now = self._clock.now()
+            await tx.rows(
+                "INSERT INTO replica (pid, node, status, verified, tries) VALUES (:pid, :node, 'queued', 0, 0) "
+                "ON CONFLICT (pid, node) DO NOTHING",
+                pid=pid,
+                node=replica.replica_member_node,
+            )
+            due = now if replica.replication_status == "completed" else None
+            await self.set(tx, pid, replica.replica_member_node, replica.replication_status, now, due)
+
+        await self._db.write(work)
+
+    async def remove(self, caller: Caller, pid: str, urn: str, serial: int) -> None:
+        caller.need("admin")
+
+        async def work(tx: Tx) -> None:
+            await self._expect(tx, pid, serial)
+            await self.set(tx, pid, urn, "invalidated", self._clock.now())
+            await tx.rows("DELETE FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=urn)
+
+        await self._db.write(work)
+
+    async def policy(self, caller: Caller, pid: str, policy: ReplicationPolicy, serial: int) -> None:
+        """Another policy for an object: for whoever may change who may do what with it."""
+
+        async def work(tx: Tx) -> None:
+            row = await self._expect(tx, pid, serial)
+            meta = decode_meta(row["body"])
+            if not caller.may("admin") and not meta.may("changePermission", frozenset({caller.subject})):
+                raise NotAllowed(f"'{caller.subject}' must not change {pid}")
+            meta = msgspec.structs.replace(meta, replication_policy=policy)
+            sql = "UPDATE sysmeta SET body = :body WHERE pid = :pid"
+            await tx.rows(sql, body=msgspec.msgpack.encode(meta), pid=pid)
+            await self.set(tx, pid, "", "queued", self._clock.now())
+
+        await self._db.write(work)
+
+    async def authorised(self, pid: str, subject: str) -> bool:
+        """Was a node that speaks as this subject asked to copy it?"""
+        nodes = {node.identifier for node in await self._nodes.all() if subject in node.subject}
+        sql = "SELECT node FROM replica WHERE pid = :pid AND status IN ('queued', 'requested')"
+        return any(row["node"] in nodes for row in await self._db.read(sql, pid=pid))
+
+    async def _expect(self, tx: Tx, pid: str, serial: int) -> Row:
+        await alone(tx)
+        rows = await tx.rows("SELECT serial, body FROM sysmeta WHERE pid = :pid AND deleted = 0", pid=pid)
+        if not rows:
+            raise NotFound(f"there is no object {pid}")
+        if rows[0]["serial"] != serial:
+            raise Conflict(f"{pid} is at serialVersion {rows[0]['serial']}, not {serial}")
+        return rows[0]
+
+    async def set(
+        self, tx: Tx, pid: str, urn: str, status: ReplicaStatus, now: float, due: float | None = None
+    ) -> None:
+        """`due`: when it is checked. After one that failed, others are asked."""
+        await tx.rows(
+            "UPDATE replica SET status = :status, verified = :verified, due = CAST(:due AS DOUBLE PRECISION) "
+            "WHERE pid = :pid AND node = :node",
+            status=status,
+            verified=int(now * 1000),
+            due=due,
+            pid=pid,
+            node=urn,
+        )
+        await tx.rows("UPDATE sysmeta SET serial = serial + 1, changed = :now WHERE pid = :pid", now=now, pid=pid)
+        await tx.many(
+            "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) "
+            "ON CONFLICT (work, pid) DO UPDATE SET at = excluded.at",
+            [{"work": work, "pid": pid, "now": now} for work in ("index", "replicate")],
+        )
+        tx.ring(BACKLOG)
