@@ -18,7 +18,7 @@ from skep.engines.records.folder import FolderRecords
 from skep.errors import NeedsToken
 from skep.model.caller import SYSTEM, Caller
 from skep.testing.documents import ISO, ORE, eml, iso, resource_map
-from skep.testing.offers import put_object
+from skep.testing.offers import put_object, put_objects
 from tests.rooms.house import MovedClock
 
 from .objects import NODE, meta_of
@@ -137,6 +137,35 @@ async def test_packages_hold_together_in_any_order(library: Library, order: list
     assert await library.field("meta", "documents") == ["data"]
     assert await library.field("data", "isDocumentedBy") == ["meta"]
     assert [await library.field(pid, "resourceMap") for pid in ("meta", "data", "map")] == [["map"], ["map"], []]
+
+
+async def test_a_large_package_holds_together_though_half_of_it_comes_later(library: Library) -> None:
+    members = [f"d{n:04}" for n in range(2_500)]
+    metas = [meta_of(pid, b"1", format_id="text/csv") for pid in members]
+    await put_objects(library.store, metas[:1_200], None, NODE)
+    await library.put("map", resource_map("map", {"meta": members}), format_id=ORE)
+    await library.put("meta", eml("Meta"))
+    await library.index.drain()
+    assert (await library.index.search(ANYBODY, Ask("resourceMap:map isDocumentedBy:meta"))).total == 1_200
+    await put_objects(library.store, metas[1_200:], None, NODE)
+    await library.index.drain()
+    assert (await library.index.search(ANYBODY, Ask("resourceMap:map isDocumentedBy:meta"))).total == 2_500
+    assert await library.field("meta", "documents") == members
+
+
+async def test_provenance_is_found_from_both_sides(library: Library) -> None:
+    said = b"""<rdf:Description rdf:about="https://cn.example.org/cn/v2/resolve/new"
+    xmlns:prov="http://www.w3.org/ns/prov#"><prov:wasDerivedFrom
+    rdf:resource="https://cn.example.org/cn/v2/resolve/old"/></rdf:Description></rdf:RDF>"""
+    body = resource_map("map", {"meta": ["new", "old"]}).replace(b"</rdf:RDF>", said)
+    await library.put("map", body, format_id=ORE)
+    for pid in ("new", "old"):
+        await library.put(pid, pid.encode(), format_id="text/csv")
+    await library.put("meta", eml("Meta"))
+    await library.index.drain()
+    assert await library.found("prov_wasDerivedFrom:old") == ["new"]
+    assert await library.found("prov_hasDerivations:new") == ["meta", "old"]
+    assert await library.found("prov_hasSources:old") == ["meta"]
 
 
 async def test_an_archived_map_is_taken_out_again(library: Library) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone.fields import BY_NAME
+from skep.dataone.fields import BY_NAME, LINKS
 from skep.dataone.science import science
 from skep.dataone.science.ore import resource_map as read_map
 from skep.dataone.science.reading import MOST_BYTES, instant
@@ -211,12 +211,12 @@ TRICKY = ["a/b", "a%2Fb", "doi:10.5063/F1?x#y", "ü+ö & <co>", 'quo"te', "a" * 
 def test_a_map_names_members_and_documents() -> None:
     found = read_map([resource_map("map", {"meta": TRICKY})])
     assert found.members == ["meta", *TRICKY]
-    assert found.documents == [("meta", one) for one in TRICKY]
+    assert found.links["documents"] == [("meta", one) for one in TRICKY]
 
 
 def test_names_come_from_urls_where_the_map_says_none() -> None:
     body = resource_map("map", {"me/ta": ["d?1"]}).replace(b"dcterms:identifier", b"dcterms:other")
-    assert read_map([body]).documents == [("me/ta", "d?1")]
+    assert read_map([body]).links["documents"] == [("me/ta", "d?1")]
 
 
 def test_typed_and_nested_nodes_are_read() -> None:
@@ -226,7 +226,106 @@ def test_typed_and_nested_nodes_are_read() -> None:
     <rdf:Description rdf:about="urn:d"><d:identifier>data</d:identifier></rdf:Description></c:documents>
     </rdf:Description></o:aggregates><o:aggregates rdf:resource="urn:d"/></o:Aggregation></rdf:RDF>"""
     found = read_map([body])
-    assert (found.members, found.documents) == (["meta", "data"], [("meta", "data")])
+    assert (found.members, found.links["documents"]) == (["meta", "data"], [("meta", "data")])
+
+
+def statements(*said: tuple[str, str, str]) -> bytes:
+    """RDF/XML of (subject, predicate, object), where a predicate begins with the prefix of its vocabulary."""
+    prefixes = {
+        "prov": "http://www.w3.org/ns/prov#",
+        "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+        "cito": "http://purl.org/spar/cito/",
+        "dcterms": "http://purl.org/dc/terms/",
+    }
+    names = " ".join(f'xmlns:{name}="{uri}"' for name, uri in prefixes.items())
+    inside = "".join(
+        f'<rdf:Description rdf:about="{one}"><{what} rdf:resource="{other}"/></rdf:Description>'
+        for one, what, other in said
+    )
+    return f"<rdf:RDF {names}>{inside}</rdf:RDF>".encode()
+
+
+def test_provenance_goes_through_executions() -> None:
+    body = statements(
+        ("figure", "prov:wasDerivedFrom", "data"),
+        ("figure", "prov:wasGeneratedBy", "run"),
+        ("run", "prov:used", "data"),
+        ("run", "prov:qualifiedAssociation", "_:a"),
+        ("_:a", "prov:hadPlan", "script"),
+        ("run", "prov:wasAssociatedWith", "ada"),
+        ("run", "prov:wasInformedBy", "earlier"),
+        ("meta", "cito:documents", "figure"),
+        ("data", "rdf:type", "http://purl.dataone.org/provone/2015/01/15/ontology#Data"),
+        ("ada", "rdf:type", "http://xmlns.com/foaf/0.1/Agent"),
+        ("whole", "dcterms:hasPart", "meta"),
+        ("data", "dcterms:isPartOf", "whole"),
+    )
+    links = {kind: pairs for kind, pairs in read_map([body]).links.items() if pairs}
+    assert links == {
+        "documents": [("meta", "figure")],
+        "hasPart": [("whole", "meta"), ("whole", "data")],
+        "prov_wasDerivedFrom": [("figure", "data")],
+        "prov_hasSources": [("meta", "data")],
+        "prov_wasGeneratedBy": [("figure", "run")],
+        "prov_generatedByProgram": [("figure", "script")],
+        "prov_generatedByUser": [("figure", "ada")],
+        "prov_usedByExecution": [("data", "run")],
+        "prov_usedByProgram": [("data", "script")],
+        "prov_usedByUser": [("data", "ada")],
+        "prov_wasExecutedByExecution": [("script", "run")],
+        "prov_wasExecutedByUser": [("script", "ada")],
+        "prov_wasInformedBy": [("run", "earlier")],
+        "prov_instanceOfClass": [("data", "http://purl.dataone.org/provone/2015/01/15/ontology#Data")],
+    }
+    assert links.keys() <= LINKS.keys()
+
+
+def test_statements_that_multiply_are_bounded() -> None:
+    many = [("run", "prov:used", f"d{n}") for n in range(400)]
+    many += [("run", "prov:wasAssociatedWith", f"u{n}") for n in range(400)]
+    assert len(read_map([statements(*many)]).links["prov_usedByUser"]) == 100_000
+
+
+#: every field that clients of DataONE know by name, apart from those of the index itself
+_KNOWN = """
+    identifier seriesId fileName mediaType formatId formatType size checksum checksumAlgorithm submitter rightsHolder
+    authoritativeMN datasource replicaMN replicationStatus replicaVerifiedDate replicationAllowed numberReplicas
+    preferredReplicationMN blockedReplicationMN obsoletes obsoletedBy archived dateUploaded updateDate dateModified
+    readPermission writePermission changePermission isPublic dataUrl resourceMap documents isDocumentedBy isPartOf
+    hasPart title abstract author authorSurName authorGivenName authorLastName origin investigator contactOrganization
+    keywords project funding awardNumber funderName pubDate datePublished beginDate endDate northBoundCoord
+    southBoundCoord eastBoundCoord westBoundCoord geohash_1 geohash_2 geohash_3 geohash_4 geohash_5 geohash_6 geohash_7
+    geohash_8 geohash_9 site scientificName kingdom phylum class order family genus species attributeName
+    attributeLabel attributeDescription attributeUnit serviceTitle serviceDescription serviceEndpoint serviceInput
+    serviceOutput serviceType serviceCoupling licenseName licenseUrl sem_annotation text prov_generated
+    prov_generatedByProgram prov_generatedByUser prov_hasDerivations prov_hasSources prov_instanceOfClass prov_used
+    prov_usedByExecution prov_usedByProgram prov_usedByUser prov_wasDerivedFrom prov_wasExecutedByExecution
+    prov_wasExecutedByUser prov_wasGeneratedBy prov_wasInformedBy"""
+
+
+def test_all_fields_are_there() -> None:
+    assert set(_KNOWN.split()) <= BY_NAME.keys()
+
+
+def test_services_of_iso() -> None:
+    service = """<gmd:identificationInfo xmlns:srv="urn:srv" xmlns:xlink="http://www.w3.org/1999/xlink">
+    <srv:SV_ServiceIdentification><gmd:citation><gmd:CI_Citation><gmd:title><gco:CharacterString>Tiles
+    </gco:CharacterString></gmd:title></gmd:CI_Citation></gmd:citation><gmd:abstract>Draws maps</gmd:abstract>
+    <srv:serviceType><gco:LocalName>WMS</gco:LocalName></srv:serviceType><srv:couplingType>
+    <srv:SV_CouplingType codeListValue="tight"/></srv:couplingType><srv:containsOperations><srv:SV_OperationMetadata>
+    <srv:connectPoint><gmd:CI_OnlineResource><gmd:linkage><gmd:URL>https://maps.example/wms</gmd:URL></gmd:linkage>
+    </gmd:CI_OnlineResource></srv:connectPoint></srv:SV_OperationMetadata></srv:containsOperations>
+    <srv:operatesOn xlink:href="doi:1/2"/></srv:SV_ServiceIdentification></gmd:identificationInfo>"""
+    body = iso("x").replace(b"<gmd:identificationInfo>", service.encode() + b"<gmd:identificationInfo>", 1)
+    fields = science(ISO, body).fields
+    assert {name: value for name, value in fields.items() if name.startswith("service")} == {
+        "serviceTitle": ["Tiles"],
+        "serviceDescription": ["Draws maps"],
+        "serviceType": ["WMS"],
+        "serviceCoupling": ["tight"],
+        "serviceEndpoint": ["https://maps.example/wms"],
+        "serviceInput": ["doi:1/2"],
+    }
 
 
 def test_a_large_map_streams() -> None:
@@ -243,7 +342,7 @@ def test_a_large_map_streams() -> None:
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found.members) == 30_001
-    assert len(found.documents) == 30_000
+    assert len(found.links["documents"]) == 30_000
     assert used < 3 * len(body)
 
 

@@ -34,7 +34,7 @@ STEPS = [
     CREATE TABLE indexer (name TEXT PRIMARY KEY, seen DOUBLE PRECISION NOT NULL)
     """
 ]
-_AT_ONCE = 500
+_AT_ONCE = 1_000
 #: of documents that are in memory at a time
 _BYTES_AT_ONCE = 8_000_000
 _AUDIT_EVERY = 600.0

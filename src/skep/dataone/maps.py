@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from skep.dataone.fields import LINKS
 from skep.dataone.record import Relations, superseded
 from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
@@ -19,8 +20,14 @@ STEPS = [
     CREATE INDEX relation_other ON relation (other, kind)
     """
 ]
-#: of a relation: `one` is a member of the map; `one` documents `other`
-_MEMBER, _DOCUMENTS = "member", "documents"
+#: of a relation: `one` is a member of the map; other kinds are those of `fields.LINKS`
+_MEMBER = "member"
+_MAPS = "resourceMap"
+#: by kind: which end of it has the other one in which field
+_SIDES = {
+    kind: [(side, far, field) for side, far, field in (("one", "other", kind), ("other", "one", back)) if field]
+    for kind, back in LINKS.items()
+}
 
 
 class Maps:
@@ -39,7 +46,7 @@ class Maps:
     async def put(self, map: str, state: str, said: ResourceMap | None, now: float) -> None:
         """What the map says from now on (None: nothing). Everybody whose record that changes is indexed again."""
         rows = [(_MEMBER, member, "") for member in said.members] if said else []
-        rows += [(_DOCUMENTS, *pair) for pair in said.documents] if said else []
+        rows += [(kind, *pair) for kind, pairs in said.links.items() for pair in pairs] if said else []
 
         async def work(tx: Tx) -> None:
             # first, as it locks: another process may read the same map now
@@ -71,6 +78,8 @@ class Maps:
 
     async def relations(self, objects: Collection[Stored]) -> dict[str, Relations]:
         """By identifier. What is said of a series is said of its newest version."""
+        if not objects:
+            return {}
         names = {one.meta.identifier: one.meta.identifier for one in objects}
         series = {one.meta.series_id for one in objects if one.meta.series_id}
         found = await self._rows({*names, *series})
@@ -79,19 +88,18 @@ class Maps:
                 names[name] = head
         stored = await self._store.get_many({row["map"] for row in found}) if found else {}
         maps = {name: one.meta for name, one in stored.items() if not one.meta.archived}
-        related = {pid: Relations() for pid in names}
+        related: dict[str, Relations] = {pid: {} for pid in names.values()}
         for row in found:
             if row["kind"] == _MEMBER and row["map"] in maps and row["one"] in names:
-                related[names[row["one"]]].resource_maps[row["map"]] = None
+                related[names[row["one"]]].setdefault(_MAPS, {})[row["map"]] = None
         for one in related.values():
-            for old in superseded({name: maps[name] for name in one.resource_maps}):
-                del one.resource_maps[old]
+            for old in superseded({name: maps[name] for name in one.get(_MAPS, ())}):
+                del one[_MAPS][old]
         for row in found:
-            if row["kind"] == _DOCUMENTS:
-                for side, far in (("one", "other"), ("other", "one")):
-                    near = related.get(names.get(row[side], ""))
-                    if near is not None and row["map"] in near.resource_maps:
-                        (near.documents if side == "one" else near.documented_by)[row[far]] = None
+            for side, far, field in _SIDES.get(row["kind"], ()):
+                near = related.get(names.get(row[side], ""), {})
+                if row["map"] in near.get(_MAPS, ()):
+                    near.setdefault(field, {})[row[far]] = None
         return related
 
     async def _rows(self, ids: Collection[str]) -> list[dict[str, str]]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping
 
-import msgspec
-
 from skep.dataone.fields import TEXTS
 from skep.dataone.pids import encode
 from skep.dataone.science.reading import Read
@@ -15,12 +13,8 @@ _BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
 _GEOHASH = 9
 
 
-class Relations(msgspec.Struct):
-    """Names of other objects, in order."""
-
-    resource_maps: dict[str, None] = {}
-    documents: dict[str, None] = {}
-    documented_by: dict[str, None] = {}
+#: field -> names of other objects, in order
+Relations = dict[str, dict[str, None]]
 
 
 def record(one: Stored, read: Read, related: Relations, base: str) -> Record:
@@ -37,9 +31,7 @@ def record(one: Stored, read: Read, related: Relations, base: str) -> Record:
         **_geohash(read.fields),
         "formatType": one.kind,
         "dataUrl": f"{base}/cn/v2/resolve/{encode(meta.identifier)}",
-        "resourceMap": list(related.resource_maps),
-        "documents": list(related.documents),
-        "isDocumentedBy": list(related.documented_by),
+        **{name: list(others) for name, others in related.items()},
         "readers": [PUBLIC] if meta.may("read", _EVERYBODY) else list(readers(meta)),
         "state": state(meta),
     }

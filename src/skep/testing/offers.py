@@ -1,6 +1,6 @@
 """Objects put into a store as if a node had offered them, without a node."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from skep.dataone.asks import Brought
 from skep.dataone.store import Store
@@ -10,24 +10,28 @@ from skep.engines.db.base import Tx, Value
 
 async def put_object(store: Store, meta: SystemMetadata, data: bytes | None, node: str) -> str:
     """What was decided."""
+    return (await put_objects(store, [meta], data, node))[0]
+
+
+async def put_objects(store: Store, metas: Sequence[SystemMetadata], data: bytes | None, node: str) -> list[str]:
+    """In one batch, all with the same bytes."""
 
     async def chunks() -> AsyncIterator[bytes]:
         yield data or b""
 
     blob = (await store.blobs.put(chunks())).id if data is not None else None
-    one = Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0)
+    brought = [Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0) for meta in metas]
     source: dict[str, Value] = {"source": f"put:{node}", "urn": node, "doc": "{}", "version": "v2", "epoch": 1}
     source |= {"name": node, "url": node, "kind": "dataone", "batches": 0, "registered": 0, "full_at": 0.0}
 
-    async def work(tx: Tx) -> str:
-        await tx.rows(
+    async def work(tx: Tx) -> list[str]:
+        await tx.many(
             "INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, "
             "pass, seq) VALUES (:source, :pid, 0, '', 'queued', '', 0, 0, '', 0, 0, 0, 0) "
             "ON CONFLICT (source, pid) DO NOTHING",
-            source=source["source"],
-            pid=one.pid,
+            [{"source": source["source"], "pid": one.pid} for one in brought],
         )
-        found = await store.settling.settle(tx, source, [one], blob, store.clock.now())
-        return found[one.pid].verdict
+        found = await store.settling.settle(tx, source, brought, blob, store.clock.now())
+        return [found[one.pid].verdict for one in brought]
 
     return await store.db.write(work)

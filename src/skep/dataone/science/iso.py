@@ -4,6 +4,7 @@ from skep.dataone.science.reading import Element, Table, child
 
 _ABOUT = "identificationInfo/*"
 _CITED = f"{_ABOUT}/citation/CI_Citation"
+_SERVICE = "identificationInfo/SV_ServiceIdentification"
 _BOX = ".//EX_GeographicBoundingBox"
 _TIME = ".//EX_TemporalExtent/extent"
 _MAKERS = {"author", "originator", "principalInvestigator", "coAuthor", "owner"}
@@ -33,6 +34,14 @@ def dated(element: Element) -> str:
     return child(element, "date")
 
 
+def coded(element: Element) -> str:
+    return _role(element, "*")
+
+
+def linked(element: Element) -> str | None:
+    return element.get("{http://www.w3.org/1999/xlink}href")  # type: ignore[no-any-return]  # of lxml
+
+
 ISO: Table = {
     "title": (f"{_CITED}/title",),
     "abstract": (f"{_ABOUT}/abstract",),
@@ -58,5 +67,11 @@ ISO: Table = {
     "westBoundCoord": (f"{_BOX}/westBoundLongitude",),
     "site": (".//EX_GeographicDescription/geographicIdentifier/MD_Identifier/code", ".//EX_Extent/description"),
     "licenseName": (f"{_ABOUT}/resourceConstraints//useLimitation",),
-    "serviceTitle": ("identificationInfo/SV_ServiceIdentification/citation/CI_Citation/title",),
+    "serviceTitle": (f"{_SERVICE}/citation/CI_Citation/title",),
+    "serviceDescription": (f"{_SERVICE}/abstract",),
+    "serviceType": (f"{_SERVICE}/serviceType",),
+    "serviceCoupling": ((f"{_SERVICE}/couplingType", coded),),
+    "serviceEndpoint": (f"{_SERVICE}/containsOperations/SV_OperationMetadata/connectPoint//URL",),
+    "serviceInput": ((f"{_SERVICE}/operatesOn", linked),),
+    "serviceOutput": ("distributionInfo//MD_Format/name",),
 }

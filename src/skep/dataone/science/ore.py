@@ -3,7 +3,8 @@
 Read as it streams in: of a map with tens of thousands of members no more is kept than their names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from urllib.parse import unquote
 
 import msgspec
@@ -12,46 +13,100 @@ from lxml import etree
 from skep.dataone.science.reading import SAFE, Element
 
 MOST_STATEMENTS = 500_000
+#: of one kind, of what follows from statements
+_MOST_DERIVED = 100_000
 _RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 #: predicates by name, whatever their namespace says: (kind, is the subject the object)
 _LINKS = {
-    "aggregates": ("aggregates", False),
-    "isAggregatedBy": ("aggregates", True),
+    "aggregates": ("member", False),
+    "isAggregatedBy": ("member", True),
     "documents": ("documents", False),
     "isDocumentedBy": ("documents", True),
+    "hasPart": ("hasPart", False),
+    "isPartOf": ("hasPart", True),
+    "wasDerivedFrom": ("derived", False),
+    "wasGeneratedBy": ("made", False),
+    "used": ("used", False),
+    "wasInformedBy": ("informed", False),
+    "wasAssociatedWith": ("user", False),
+    "qualifiedAssociation": ("association", False),
+    "hadPlan": ("plan", False),
+    "type": ("class", False),
 }
+#: of PROV and ProvONE: what makes others
+_CLASSES = ("http://www.w3.org/ns/prov#", "http://purl.dataone.org/provone/")
 #: paths of resolve and object URLs, behind which a name stands in one segment
 _CALLS = ("/resolve/", "/object/", "/meta/")
 
 
+Pairs = Collection[tuple[str, str]]
+
+
 class ResourceMap(msgspec.Struct):
     members: list[str]
-    #: (metadata, data)
-    documents: list[tuple[str, str]]
+    #: by kind, which is one of `fields.LINKS`: who is linked to whom
+    links: dict[str, list[tuple[str, str]]]
 
 
 def resource_map(chunks: Iterable[bytes]) -> ResourceMap:
     """ValueError when it is no RDF/XML, or holds entities or too much."""
     names: dict[str, str] = {}
-    links: dict[tuple[str, str, str], None] = {}
+    links: dict[str, dict[tuple[str, str], None]] = {kind: {} for kind, _ in _LINKS.values()}
+    said = 0
     try:
         for node in _nodes(chunks):
             subject = _name(node)
+            if (class_ := node.tag[1:].replace("}", "")).startswith(_CLASSES):
+                links["class"][subject, class_] = None
             for property in node:
                 word = etree.QName(property).localname
                 if word == "identifier" and property.text:
                     names[subject] = property.text.strip()
                 elif word in _LINKS and (other := _target(property)):
                     kind, turned = _LINKS[word]
-                    links[(kind, other, subject) if turned else (kind, subject, other)] = None
-            if len(links) + len(names) > MOST_STATEMENTS:
+                    links[kind][(other, subject) if turned else (subject, other)] = None
+                said += 1
+            if said > MOST_STATEMENTS:
                 raise ValueError(f"the map says more than {MOST_STATEMENTS} things")
     except etree.XMLSyntaxError as error:
         raise ValueError(f"the map is no XML: {error}") from None
-    return ResourceMap(
-        list(dict.fromkeys(pid(names, other) for kind, _, other in links if kind == "aggregates")),
-        [(pid(names, one), pid(names, other)) for kind, one, other in links if kind == "documents"],
-    )
+    named = {kind: [(pid(names, one), pid(names, other)) for one, other in pairs] for kind, pairs in links.items()}
+    members = dict.fromkeys(member for _, member in named["member"])
+    return ResourceMap(list(members), {kind: list(dict.fromkeys(pairs)) for kind, pairs in _derived(named).items()})
+
+
+def _derived(said: Mapping[str, Pairs]) -> dict[str, Pairs]:
+    """What follows from the statements of a map: an execution stands between data, programs and people."""
+    plans = _joined(said["association"], said["plan"])
+    sources, after = said["derived"], [(old, new) for new, old in said["derived"]]
+    return {
+        "documents": said["documents"],
+        "hasPart": said["hasPart"],
+        "prov_wasDerivedFrom": sources,
+        "prov_hasSources": _joined(said["documents"], sources),
+        "prov_hasDerivations": _joined(said["documents"], after),
+        "prov_wasGeneratedBy": said["made"],
+        "prov_generatedByProgram": _joined(said["made"], plans),
+        "prov_generatedByUser": _joined(said["made"], said["user"]),
+        "prov_usedByExecution": [(data, run) for run, data in said["used"]],
+        "prov_usedByProgram": _joined([(data, run) for run, data in said["used"]], plans),
+        "prov_usedByUser": _joined([(data, run) for run, data in said["used"]], said["user"]),
+        "prov_wasExecutedByExecution": [(program, run) for run, program in plans],
+        "prov_wasExecutedByUser": _joined([(program, run) for run, program in plans], said["user"]),
+        "prov_wasInformedBy": said["informed"],
+        "prov_instanceOfClass": [pair for pair in said["class"] if pair[1].startswith(_CLASSES)],
+    }
+
+
+def _joined(left: Pairs, right: Pairs) -> Pairs:
+    """(a, c) where there is a b with (a, b) and (b, c)."""
+    if not left or not right:
+        return []
+    after: dict[str, list[str]] = {}
+    for one, other in right:
+        after.setdefault(one, []).append(other)
+    pairs = ((one, far) for one, other in left for far in after.get(other, ()))
+    return list(islice(pairs, _MOST_DERIVED))
 
 
 def pid(names: dict[str, str], uri: str) -> str:
