@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from skep.access.service import Access
+from skep.dataone.fields import KIND
 from skep.dataone.index import WORK, RecordIndex
 from skep.dataone.record import geohash
 from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule
 from skep.engines.db.base import Database
-from skep.engines.records.base import Ask
+from skep.engines.records.base import Ask, OneOf, Record, Value
 from skep.engines.records.folder import FolderRecords
 from skep.errors import NeedsToken
 from skep.model.caller import SYSTEM, Caller
@@ -219,6 +220,38 @@ async def test_the_audit_repairs_what_the_index_lost(library: Library) -> None:
     assert await library.index.audit() == 1
     await library.index.drain()
     assert await library.found("") == ["a", "b", "c", "d"]
+
+
+async def test_the_audit_repairs_whatever_side_was_damaged(library: Library) -> None:
+    for pid in ("a", "b", "c"):
+        await library.put(pid, eml(pid.upper()))
+    await library.index.drain()
+    values: dict[str, Value] = {"title": "Nothing", "place": 7, "state": "0"}
+    for harm in (
+        library.records.delete(KIND.name, OneOf("id", ["a"])),
+        library.records.put(KIND.name, [Record("b", values)]),
+        library.records.put(KIND.name, [Record("stranger", values)]),
+        library.store.db.write(lambda tx: tx.rows("UPDATE sysmeta SET serial = serial + 1 WHERE pid = 'c'")),
+        library.store.db.write(lambda tx: tx.rows("DELETE FROM sysmeta WHERE pid = 'c'")),
+    ):
+        await harm
+        assert await library.index.audit() == 1
+        await library.index.drain()
+        assert await library.index.audit() == 0
+    assert await library.found("") == ["a", "b"] == await library.found("title:*")
+    assert [one.id for one in (await library.records.search(KIND.name, Ask())).records if one.id not in "ab"] == []
+
+
+async def test_a_damaged_engine_is_filled_anew(library: Library, tmp_path: Path) -> None:
+    for pid in ("a", "b"):
+        await library.put(pid, eml(pid.upper()))
+    await library.index.drain()
+    for file in (tmp_path / "records" / KIND.name / "index").glob("*.store"):
+        file.write_bytes(bytes(len(file.read_bytes())))
+    await library.index.check(SYSTEM)
+    await library.index.drain()
+    assert await library.found("title:*") == ["a", "b"]
+    assert await library.index.audit() == 0
 
 
 async def test_indexing_waits_for_enough_or_long_enough(library: Library, clock: MovedClock) -> None:

@@ -59,9 +59,12 @@ def _declared() -> Iterator[Field]:
     yield Field("readers", "keyword", many=True, stored=False)
     # which state of the object this is a record of
     yield Field("state", "keyword")
+    # a number for each identifier, by which all records can be gone through in parts
+    yield Field("place", "int", stored=False)
 
 
 KIND = Kind("records", tuple(_declared()), words=("title", "abstract", "text"))
 BY_NAME = {field.name: field for field in KIND.fields}
 #: what callers neither see nor ask for
-HIDDEN = frozenset(("readers", "state"))
+HIDDEN = frozenset(("readers", "state", "place"))
+PLACES = 1 << 32

@@ -8,6 +8,7 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
+from skep.dataone.auditor import audit
 from skep.dataone.fields import HIDDEN, KIND
 from skep.dataone.maps import Maps
 from skep.dataone.record import record
@@ -38,6 +39,8 @@ _AT_ONCE = 1_000
 #: of documents that are in memory at a time
 _BYTES_AT_ONCE = 8_000_000
 _AUDIT_EVERY = 600.0
+#: the engine reads all it has, and says whether that is whole
+_CHECK_EVERY = 86_400.0
 #: an indexer that is silent for so long is forgotten; if it comes back, the audit tells it what it missed
 _FORGET = 86_400.0
 
@@ -70,11 +73,13 @@ class RecordIndex:
         self._name = name
         self._work = f"{WORK}:{name}" if name else WORK
         self._anew = False
+        self._checked = 0.0
 
     async def start(self) -> None:
         await self._db.migrate("indexing", STEPS)
         await self.maps.start()
         self._anew = await self._records.declare(KIND)
+        self._checked = self._clock.now()
 
     async def follow(self) -> None:
         """For ever. What the engine lost, or never had, is found by the audit, which is also repeated."""
@@ -150,6 +155,7 @@ class RecordIndex:
     async def check(self, caller: Caller) -> Indexing:
         """An audit now; what it finds waits then."""
         caller.need("admin")
+        self._checked = 0.0
         await self.audit()
         return await self.standing()
 
@@ -160,32 +166,11 @@ class RecordIndex:
             await self._store.worked(self._work, waiting)
 
     async def audit(self) -> int:
-        """Compare everything in the store with its record; how many records were wrong and now wait to be repaired."""
-        found = 0
-        last = ""
-        while True:
-            rows = await self._db.read(
-                "SELECT pid, serial, archived, deleted FROM sysmeta WHERE pid > :last ORDER BY pid LIMIT :limit",
-                last=last,
-                limit=MOST_RECORDS,
-            )
-            if not rows:
-                break
-            pids = [row["pid"] for row in rows]
-            have = {one.id: one.values.get("state") for one in (await self._by_id(pids)).records}
-            wrong = [
-                row["pid"]
-                for row in rows
-                if have.get(row["pid"]) != (None if row["archived"] or row["deleted"] else str(row["serial"]))
-            ]
-            await self._store.again(self._work, wrong) if wrong else None
-            found, last = found + len(wrong), pids[-1]
-        if found:
-            log.warning("records were missing or old", extra={"records": found})
-        return found
-
-    async def _by_id(self, pids: Sequence[str]) -> Page:
-        return await self._records.search(KIND.name, Ask(only=(OneOf("id", pids),), limit=len(pids)))
+        """Compare store and index; how many records were wrong. They are repaired, or wait for it."""
+        if self._checked + _CHECK_EVERY <= self._clock.now():
+            self._anew = await self._records.check(KIND.name) or self._anew
+            self._checked = self._clock.now()
+        return await audit(self._store, self._records, self._work)
 
     # from objects to records
 

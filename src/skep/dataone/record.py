@@ -1,6 +1,7 @@
 """An object as a record of the index. Pure."""
 
 from collections.abc import Collection, Mapping
+from zlib import crc32
 
 from skep.dataone.fields import TEXTS
 from skep.dataone.pids import encode
@@ -34,6 +35,7 @@ def record(one: Stored, read: Read, related: Relations, base: str) -> Record:
         **{name: list(others) for name, others in related.items()},
         "readers": [PUBLIC] if meta.may("read", _EVERYBODY) else list(readers(meta)),
         "state": state(meta),
+        "place": crc32(meta.identifier.encode()),
     }
     return Record(meta.identifier, {name: value for name, value in values.items() if value not in (None, [], "")})
 

@@ -115,8 +115,8 @@ class Records(Protocol):
         """BadQuery points at the column of what is wrong; Busy when it takes more than `seconds`."""
         ...
 
-    async def check(self) -> list[str]:
-        """Read everything and compare checksums. Damaged kinds are set aside and named: to be filled anew."""
+    async def check(self, kind: str) -> bool:
+        """Read everything and compare checksums. True: it was damaged and is set aside, to be filled as when new."""
         ...
 
     async def close(self) -> None: ...

@@ -145,9 +145,8 @@ class Shelved(ABC):
                 f"the search took longer than {ask.seconds:g} seconds", hint="narrow the query, or try again later"
             ) from None
 
-    async def check(self) -> list[str]:
-        found = [await _run(self._writer, partial(self._check, kind)) for kind in list(self._shelves)]
-        return [kind for kind in found if kind is not None]
+    async def check(self, kind: str) -> bool:
+        return await _run(self._writer, partial(self._check, self._shelf(kind)))
 
     async def close(self) -> None:
         shelves, self._shelves = self._shelves, {}
@@ -189,15 +188,14 @@ class Shelved(ABC):
         self._waiting.setdefault(kind.name, deque())
         return not shelf.is_filled
 
-    def _check(self, kind: str) -> str | None:
-        shelf = self._shelves[kind]
+    def _check(self, shelf: Shelf) -> bool:
         try:
             shelf.verify()
         except Damaged:
             shelf.close()
             self._open(shelf.kind)
-            return kind
-        return None
+            return True
+        return False
 
     def _drain(self, kind: str) -> None:
         """Everything that has come in while the last commit ran, in one commit. Who was cancelled is left out."""
