@@ -54,6 +54,8 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     proof: Checksum | None = None
     #: where its bytes begin in the pack; None: they were not wanted
     start: int | None = None
+    #: with `trouble`: how many wrong bytes are there
+    size: int = 0
     trouble: str = ""
     #: how a failure is treated: tried again by and by; a few times; never; or the node says that it has it not
     kind: Literal["", "later", "soon", "never", "absent"] = ""

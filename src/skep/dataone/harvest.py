@@ -37,6 +37,8 @@ _ON_THE_WAY = 3
 _TAKE = 200
 #: larger ones go to disk by themselves
 _LARGE = 1 << 20
+#: of wrong bytes, as many are kept
+_ASIDE = 1 << 18
 #: answers in a row that did not come, until the node is left alone
 _DEAD = 10
 
@@ -68,6 +70,12 @@ class _Catch:
         else:
             self.kept += chunk
         return None
+
+    def beginning(self, most: int) -> bytes:
+        if self.file is None:
+            return bytes(self.kept[:most])
+        with self.file.open("rb") as file:
+            return file.read(most)
 
     def wrong(self) -> str:
         """What is not as promised, with both values."""
@@ -205,7 +213,9 @@ class Visit(Listing):
                 if error.status or catch.size <= meta.size:
                     raise  # unless it was we who hung up
             if wrong := catch.wrong():
-                self._trouble(pid, wrong, "soon")
+                kept = catch.beginning(_ASIDE)
+                self._add(Brought(pid=pid, trouble=wrong, kind="soon", start=len(self._pack), size=len(kept)))
+                self._pack += kept
             elif large:
                 one = Brought(pid=pid, meta=meta, proof=proof, start=0)
                 await self._bring([one], [], large)

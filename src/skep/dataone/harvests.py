@@ -4,7 +4,6 @@ A row of `offer` is what one node says of one object and what became of that, so
 """
 
 import hashlib
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +38,6 @@ from skep.sources.intake import Stale, current
 
 #: seconds that a worker has for what it took
 _LEASE = 900.0
-_CHUNK = 1 << 20
 #: given out together
 _ERRANDS = 20
 #: beyond this share of a node's objects, vanishing has to be accepted by a person
@@ -100,7 +98,7 @@ class Harvests:
 
     async def answer(self, body: HarvestRequest, pack: Path | None = None) -> HarvestAnswer:
         """`pack` is where the bytes of a Bring are on this machine. Whoever asks holds the source."""
-        blob = (await self._store.blobs.put(_chunks(pack))).id if pack is not None else None
+        blob = await self._store.packs.put(pack) if pack is not None else None
         match body:
             case MeetNode():
                 return await self._db.write(partial(self._meet, body))
@@ -292,9 +290,3 @@ def _wanted(pid: str, row: Row | None) -> Wanted:
     if row is None:
         return Wanted(pid)
     return Wanted(pid, Checksum(row["checksum"], row["algorithm"]), row["blob"] is not None)
-
-
-async def _chunks(pack: Path) -> AsyncIterator[bytes]:
-    with pack.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk

@@ -18,8 +18,8 @@ from skep.engines.records.base import MOST_RECORDS, Ask, Found, Page
 from skep.errors import NotAllowed, NotFound
 from skep.model.caller import Caller
 
-#: seconds between two looks at who is due
-_PACE = 2.0
+#: seconds between two looks at who is due, and between sweeps
+_PACE, _SWEEP_EVERY = 2.0, 3_600.0
 _SERVICES = ("CNCore", "CNRead", "CNRegister", "CNReplication", "CNAuthorization")
 
 
@@ -33,8 +33,12 @@ class DataOne(msgspec.Struct, frozen=True):
     base: str
 
     async def follow(self) -> None:
-        """For ever: nodes are harvested and asked for copies when it is time."""
+        """For ever: nodes are harvested and asked for copies when it is time; what nobody refers to is swept."""
+        swept = float("-inf")
         while True:
+            if (now := self.store.clock.now()) >= swept + _SWEEP_EVERY:
+                await self.store.packs.sweep()
+                swept = now
             await self.nodes.order()
             if not await self.replication.step():
                 await asyncio.sleep(_PACE)

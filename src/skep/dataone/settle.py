@@ -38,6 +38,11 @@ _REPLICA = """
     ON CONFLICT (pid, node) DO UPDATE SET status = 'completed', verified = excluded.verified, tries = 0,
         due = excluded.due
 """
+_ASIDE = """
+    INSERT INTO quarantine (pid, node, blob, start, size, reason, at)
+    VALUES (:pid, :node, :blob, :start, :size, :reason, :now) ON CONFLICT (pid, node) DO UPDATE SET
+        blob = excluded.blob, start = excluded.start, size = excluded.size, reason = excluded.reason, at = excluded.at
+"""
 _BACKLOG = "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) ON CONFLICT (work, pid) DO NOTHING"
 _ERRAND = """
     INSERT INTO errand (id, urn, kind, pid, body, due, tries, done) VALUES (:id, :urn, :kind, :pid, :body, :now, 0, 0)
@@ -136,6 +141,7 @@ class Settling:
         for one in brought:
             if one.meta is None:
                 found[one.pid] = made.trouble(one, batch)
+                made.set_aside(one, blob)
                 continue
             decision = decide(one.meta, batch.around(one, one.meta, node["urn"], made.version))
             kind = self._formats.type_of(one.meta.format_id)
@@ -172,6 +178,8 @@ class _Made:
             self._park(pid, decision, batch)
             return
         place: dict[str, Value] = {"blob": blob if one.start is not None else None, "start": one.start}
+        if one.start is not None:
+            self._add("DELETE FROM quarantine WHERE pid = :pid", pid=pid)
         if decision.meta is not None:
             self._store(decision.meta, kind, place, verdict, batch)
         elif one.start is not None:
@@ -230,6 +238,12 @@ class _Made:
         state = offer["state"] if offer else "queued"
         self._end(one.pid, batch, state, one.trouble, due=self._now + pause, tries=tries + 1)
         return decision
+
+    def set_aside(self, one: Brought, blob: str | None) -> None:
+        """Wrong bytes, for whoever wants to know what came."""
+        if one.start is not None and blob is not None:
+            place: dict[str, Value] = {"blob": blob, "start": one.start, "size": one.size}
+            self._add(_ASIDE, pid=one.pid, node=self._node["urn"], reason=one.trouble[:500], now=self._now, **place)
 
     def _gone(self, pid: str, batch: _Batch) -> Decision:
         """Not listed any more, and not there when it was asked for."""

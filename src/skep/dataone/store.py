@@ -7,6 +7,7 @@ import msgspec
 
 from skep.clock import Clock
 from skep.dataone.formats import Formats
+from skep.dataone.packs import Packs
 from skep.dataone.series import Version, chain, head
 from skep.dataone.settle import Settling
 from skep.dataone.tables import BACKLOG, STEPS, WAIT, Stored, among, stored
@@ -15,7 +16,7 @@ from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Row, Tx, Value
 from skep.errors import Conflict, NotFound
 from skep.model.caller import Caller
-from skep.model.dataone import Chapter, Standing, Story
+from skep.model.dataone import Aside, Chapter, Standing, Story
 from skep.topics.service import Topics
 
 _VERSION = "SELECT pid, obsoletes, obsoleted_by, uploaded FROM sysmeta WHERE deleted = 0 AND "
@@ -31,10 +32,12 @@ class Store:
         self.blobs = blobs
         self.formats = formats
         self.cn = cn
+        self.packs = Packs(db, clock, blobs)
         self.settling = Settling(topics, formats, cn)
 
     async def start(self) -> None:
         await self.db.migrate("dataone", STEPS)
+        await self.packs.start()
 
     async def get(self, id: str, *, deleted: bool = False) -> Stored | None:
         """By identifier, or by the series it is the newest of. Who may see it is the asker's business."""
@@ -150,18 +153,21 @@ class Store:
         )
         offers = [Standing(*(row[name] for name in Standing.__struct_fields__)) for row in rows]
         chapters = await self.story(pid)
+        rows = await self.db.read("SELECT * FROM quarantine WHERE pid = :pid ORDER BY node", pid=pid)
+        aside = [Aside(*(row[name] for name in Aside.__struct_fields__)) for row in rows]
         if one is None:
             if not offers and not chapters:
                 raise NotFound(
                     f"nobody has offered {pid[:100]!r}", hint="an identifier is written exactly as its node has it"
                 )
-            return Story(pid, "unknown", offers=offers, chapters=chapters)
+            return Story(pid, "unknown", offers=offers, chapters=chapters, aside=aside)
         return Story(
             *(pid, "deleted" if one.deleted else "stored", one.meta.format_id, one.blob is not None),
             versions=await self.versions(pid),
             replicas={replica.replica_member_node: replica.replication_status for replica in one.meta.replica},
             offers=offers,
             chapters=chapters,
+            aside=aside,
         )
 
     async def history(self, pid: str) -> list[tuple[float, str, SystemMetadata]]:

@@ -31,6 +31,7 @@ STEPS = [
         blob TEXT, start BIGINT, changed DOUBLE PRECISION NOT NULL
     );
     CREATE INDEX sysmeta_series ON sysmeta (series);
+    CREATE INDEX sysmeta_blob ON sysmeta (blob);
     CREATE INDEX sysmeta_modified ON sysmeta (modified, pid);
     CREATE INDEX sysmeta_obsoletes ON sysmeta (obsoletes);
     CREATE INDEX sysmeta_obsoleted_by ON sysmeta (obsoleted_by);

@@ -71,6 +71,17 @@ class Standing(msgspec.Struct, frozen=True):
     due: float
 
 
+class Aside(msgspec.Struct, frozen=True):
+    """Bytes that were not as promised: `size` of them from byte `start` of a blob."""
+
+    node: str
+    blob: str
+    start: int
+    size: int
+    reason: str
+    at: float
+
+
 class Story(msgspec.Struct, frozen=True):
     """Why an object is, or is not, there."""
 
@@ -85,6 +96,8 @@ class Story(msgspec.Struct, frozen=True):
     replicas: dict[str, str] = {}
     offers: list[Standing] = []
     chapters: list[Chapter] = []
+    #: what a node gave instead, until the right bytes come
+    aside: list[Aside] = []
 
 
 class Indexing(msgspec.Struct, frozen=True):

@@ -105,6 +105,9 @@ def _tell(story: Story, now: float) -> list[str]:
     for one in story.offers:
         again = f", tried {one.tries} times, again in {max(0.0, one.due - now):.0f} s" if one.tries else ""
         lines.append(f"{one.node}: {one.state}{again}" + (f" ({one.reason})" if one.reason else ""))
+    for aside in story.aside:
+        place = f"{aside.size} bytes of what came instead, from byte {aside.start} of the blob {aside.blob}"
+        lines.append(f"kept aside from {aside.node}: {place} ({aside.reason})")
     for chapter in story.chapters:
         times = f", {chapter.times} times" if chapter.times > 1 else ""
         lines.append(f"{ago(chapter.at, now)}: {chapter.node}: {chapter.verdict}{times}: {chapter.reason}")
