@@ -30,11 +30,11 @@ from skep.model.source import Held
 from skep.sources.base import Ask
 
 #: objects and bytes that are handed over together
-_OBJECTS, _BYTES = 100, 4 << 20
+_OBJECTS, _BYTES = 250, 4 << 20
 #: such lots under way
 _ON_THE_WAY = 3
 #: objects taken from the queue together; as many may be open when more are taken
-_TAKE = 200
+_TAKE = 500
 #: larger ones go to disk by themselves
 _LARGE = 1 << 20
 #: of wrong bytes, as many are kept

@@ -9,7 +9,7 @@ from skep.dataone.asks import Brought, Errand
 from skep.dataone.decide import REFUSED, Circumstances, Decision, decide
 from skep.dataone.formats import Formats
 from skep.dataone.series import Version, head
-from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, alone, among, decode_meta, meta_row, readers
+from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, WAIT, alone, among, decode_meta, meta_row, readers
 from skep.dataone.types import D1Error, SystemMetadata
 from skep.dataone.xml import render, show_time
 from skep.engines.db.base import Row, Tx, Value
@@ -43,7 +43,6 @@ _ASIDE = """
     VALUES (:pid, :node, :blob, :start, :size, :reason, :now) ON CONFLICT (pid, node) DO UPDATE SET
         blob = excluded.blob, start = excluded.start, size = excluded.size, reason = excluded.reason, at = excluded.at
 """
-_BACKLOG = "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) ON CONFLICT (work, pid) DO NOTHING"
 _ERRAND = """
     INSERT INTO errand (id, urn, kind, pid, body, due, tries, done) VALUES (:id, :urn, :kind, :pid, :body, :now, 0, 0)
     ON CONFLICT (id) DO NOTHING
@@ -309,13 +308,13 @@ class _Made:
     def _follow(self, meta: SystemMetadata) -> None:
         """Its versions are found differently from now on, too."""
         for pid in filter(None, (meta.identifier, meta.obsoletes, meta.obsoleted_by)):
-            self._add(_BACKLOG, work="index", pid=pid, now=self._now)
-        self._add(_BACKLOG, work="replicate", pid=meta.identifier, now=self._now)
+            self._add(WAIT, work="index", pid=pid, now=self._now)
+        self._add(WAIT, work="replicate", pid=meta.identifier, now=self._now)
 
     async def write(self, tx: Tx) -> None:
         for sql, rows in self._rows.items():
             await tx.many(sql, rows)
-        if _BACKLOG in self._rows:
+        if WAIT in self._rows:
             tx.ring(BACKLOG)
 
 

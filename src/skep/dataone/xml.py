@@ -7,21 +7,23 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
-from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
+from lxml import etree
 
 from skep.dataone import types as d1
 from skep.dataone.pids import check
 from skep.errors import BadInput
 
 LARGEST = 10 << 20
-_DEEPEST = 64
 _NAMESPACE = "http://ns.dataone.org/service/types/"
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FRACTION = re.compile(r"\.(\d+)")
+#: refuses more than 256 elements within each other, texts of more than 10 MB, and whatever grows while it is read
+_PARSER = etree.XMLParser(
+    resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
+)
 T = TypeVar("T", bound=d1.Doc)
 
 #: class -> its root element, and whether version 2 has a type of its own for it
@@ -42,16 +44,6 @@ ROOTS: Mapping[type[d1.Doc], tuple[str, bool]] = {
 }
 
 
-class _Element:
-    __slots__ = ("attributes", "children", "name", "text")
-
-    def __init__(self, name: str, attributes: Mapping[str, str]) -> None:
-        self.name = name
-        self.attributes = attributes
-        self.children: list[_Element] = []
-        self.text = ""
-
-
 class _Field(NamedTuple):
     #: of the struct
     name: str
@@ -66,14 +58,28 @@ class _Field(NamedTuple):
     v2: bool
 
 
+class _Plan(NamedTuple):
+    """Of a struct, worked out once."""
+
+    #: in order
+    whole: tuple[_Field, ...]
+    by_word: dict[str, _Field]
+    #: attributes and text
+    others: tuple[_Field, ...]
+    #: names
+    many: frozenset[str]
+    required: frozenset[str]
+
+
 def parse(kind: type[T], data: bytes, *, largest: int = LARGEST) -> T:
     """BadInput says what is wrong with it."""
     if len(data) > largest:
         raise BadInput(f"the document has more than {largest} bytes")
-    root, namespace = _tree(data)
+    root = _tree(data)
     word, _ = ROOTS.get(kind, ("error", False))
-    if root.name != word or not (kind is d1.D1Error or namespace.startswith(_NAMESPACE)):
-        raise BadInput(f"this is no {word} of DataONE, but {{{namespace[:80]}}}{root.name[:80]}")
+    namespace, _, name = root.tag.rpartition("}")
+    if name != word or not (kind is d1.D1Error or namespace.startswith(f"{{{_NAMESPACE}")):
+        raise BadInput(f"this is no {word} of DataONE, but {root.tag[:160]}")
     return _build(kind, root)
 
 
@@ -91,9 +97,8 @@ def render(value: d1.Doc, version: int = 2) -> bytes:
 
 def read_time(text: str) -> int:
     """Milliseconds since 1970; without a zone it is UTC. What is finer is cut off."""
-    text = _FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), text.strip().replace("Z", "+00:00"), count=1)
     try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text.strip())
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
         return (time - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
@@ -104,69 +109,45 @@ def show_time(time: int) -> str:
     return (_EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _tree(data: bytes) -> tuple[_Element, str]:
-    """The root and its namespace. Elements below may be qualified or not: their names are unique."""
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.buffer_text = True
-    top = _Element("", {})
-    open = [top]
-    namespace: list[str] = []
-
-    def begin(name: str, attributes: Mapping[str, str]) -> None:
-        uri, _, local = name.rpartition(" ")
-        namespace.append(uri) if not namespace else None
-        if len(open) > _DEEPEST:
-            raise BadInput(f"elements are nested more than {_DEEPEST} deep")
-        element = _Element(local, attributes)
-        open[-1].children.append(element)
-        open.append(element)
-
-    def text(chunk: str) -> None:
-        open[-1].text += chunk
-
-    def refuse(*_: object) -> None:
-        raise BadInput("a document with a DOCTYPE is not read", hint="DataONE's documents have none")
-
-    parser.StartElementHandler = begin
-    parser.EndElementHandler = lambda _name: open.pop()
-    parser.CharacterDataHandler = text
-    parser.StartDoctypeDeclHandler = refuse
+def _tree(data: bytes) -> Any:
+    """The root. Elements below may be qualified or not: their names are unique."""
     try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:
+        root = etree.fromstring(data, _PARSER)
+    except (etree.XMLSyntaxError, ValueError) as error:
         raise BadInput(f"this is not XML: {error}") from None
-    return top.children[0], namespace[0]
+    if root.getroottree().docinfo.doctype:
+        raise BadInput("a document with a DOCTYPE is not read", hint="DataONE's documents have none")
+    return root
 
 
-def _build(kind: type[T], element: _Element) -> T:
+def _build(kind: type[T], element: Any) -> T:
     found: dict[str, Any] = {}
-    by_word, whole = _plan(kind)
-    for child in element.children:
-        field = by_word.get(child.name)
+    plan = _plan(kind)
+    for child in element:
+        field = plan.by_word.get(child.tag.rpartition("}")[2])
         if field is None:
             continue
-        value = _build(field.part, child) if field.part else field.read(child.text)
+        value = _build(field.part, child) if field.part else field.read(child.text or "")
         if field.many:
             found.setdefault(field.name, []).append(value)
         else:
             found[field.name] = value
-    for field in whole:
-        if field.place == "element":
-            if field.many and field.name in found:
-                found[field.name] = tuple(found[field.name])
-        elif field.place == "text":
-            found[field.name] = field.read(element.text)
-        elif field.word in element.attributes:
-            found[field.name] = field.read(element.attributes[field.word])
-        if field.required and field.name not in found:
-            raise BadInput(f"<{element.name[:80]}> has no {field.word}")
+    for field in plan.others:
+        if field.place == "text":
+            found[field.name] = field.read(element.text or "")
+        elif (given := element.get(field.word)) is not None:
+            found[field.name] = field.read(given)
+    for name in plan.many & found.keys():
+        found[name] = tuple(found[name])
+    if missing := plan.required - found.keys():
+        words = ", ".join(field.word for field in plan.whole if field.name in missing)
+        raise BadInput(f"<{etree.QName(element).localname[:80]}> has no {words}")
     return kind(**found)
 
 
 def _write(value: d1.Doc, word: str, more: str, version: int, parts: list[str]) -> None:
-    _, whole = _plan(type(value))
     inner: list[str] = []
-    for field in whole:
+    for field in _plan(type(value)).whole:
         given = getattr(value, field.name)
         if given is None or (field.v2 and version < 2):
             continue
@@ -184,11 +165,16 @@ def _write(value: d1.Doc, word: str, more: str, version: int, parts: list[str]) 
 
 
 @cache
-def _plan(kind: type[d1.Doc]) -> tuple[dict[str, _Field], tuple[_Field, ...]]:
-    """Elements by name, and all fields in order."""
+def _plan(kind: type[d1.Doc]) -> _Plan:
     hints = get_type_hints(kind, include_extras=True)
     whole = tuple(_field(one, hints[one.name]) for one in msgspec.structs.fields(kind))
-    return {field.word: field for field in whole if field.place == "element"}, whole
+    return _Plan(
+        whole,
+        {field.word: field for field in whole if field.place == "element"},
+        tuple(field for field in whole if field.place != "element"),
+        frozenset(field.name for field in whole if field.many),
+        frozenset(field.name for field in whole if field.required),
+    )
 
 
 def _field(one: msgspec.structs.FieldInfo, hint: Any) -> _Field:

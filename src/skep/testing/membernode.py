@@ -236,8 +236,10 @@ class MemberNode:
     def find(self, pid: str, trusted: bool) -> tuple[SystemMetadata, bytes]:
         """By identifier, or the newest of a series."""
         with self._lock:
-            series = [one for one in self._objects.values() if one[0].series_id == pid]
-            found = self._objects.get(pid) or max(series, key=lambda one: one[0].date_uploaded or 0, default=None)
+            found = self._objects.get(pid)
+            if found is None:
+                series = [one for one in self._objects.values() if one[0].series_id == pid]
+                found = max(series, key=lambda one: one[0].date_uploaded or 0, default=None)
         if found is None or pid in self.faults.missing:
             raise Refused("NotFound", "there is no such object", pid)
         if not trusted and not found[0].may("read", _PUBLIC):

@@ -57,7 +57,8 @@ class Handler(BaseHTTPRequestHandler):
         form = read_form(self.headers["content-type"], body) if body else {}
         query = dict(parse_qsl(url.query))
         node.requests.append(Request(self.command, url.path, query, dict(self.headers), form))
-        time.sleep(faults.delay)
+        if faults.delay:
+            time.sleep(faults.delay)
         if faults.html:
             return self._send(faults.html, b"<!DOCTYPE html><html><body>Welcome</body></html>", "text/html")
         if faults.busy and faults.busy in url.path:
