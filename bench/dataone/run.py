@@ -22,11 +22,12 @@ from typing import Any
 
 import uvloop
 
+from skep.dataone.exchange import Exchange
 from skep.dataone.pids import encode
 from skep.dataone.types import ObjectList
 from skep.dataone.xml import parse
-from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.git.url import parse as parse_url
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.house.running import RunningSkep
@@ -46,22 +47,22 @@ def node(objects: int) -> Iterator[tuple[str, int]]:
 
 async def bare(base: str, objects: int) -> float:
     """Seconds to download everything, and do nothing with it."""
-    http = Http(ca=ca_bundle(), timeout=60, largest=64 << 20, connections=CONNECTIONS)
+    http, to = Exchange(ca=ca_bundle(), timeout=60, largest=64 << 20), parse_url(base)
     began = time.monotonic()
     pids: list[str] = []
     while len(pids) < objects:
-        page = await http.ask(f"{base}/v2/object?start={len(pids)}&count=1000", [], None, [])
+        page = await http.ask(to, [to.host], f"{to.path}/v2/object?start={len(pids)}&count=1000")
         pids += [one.identifier for one in parse(ObjectList, page.body).object_info]
     waiting = iter(pids)
 
     async def work() -> None:
         for pid in waiting:
             for what in ("meta", "object"):
-                await http.ask(f"{base}/v2/{what}/{encode(pid)}", [], None, [])
+                await http.ask(to, [to.host], f"{to.path}/v2/{what}/{encode(pid)}")
 
     await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
     took = time.monotonic() - began
-    await http.close()
+    http.close()
     return took
 
 
@@ -76,7 +77,7 @@ def harvest(base: str, objects: int) -> tuple[float, list[float], list[int]]:
         began = time.monotonic()
         skep.cli("source", "add", base, "--kind", "dataone")
         while held(skep) < objects:
-            time.sleep(0.25)
+            time.sleep(0.5)
         took = time.monotonic() - began
         return took, [cpu(pid) - was for pid, was in zip(pids, before, strict=True)], [peak(pid) for pid in pids]
 

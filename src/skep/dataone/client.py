@@ -9,6 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 from skep.clock import Clock
 from skep.dataone.asks import Errand
+from skep.dataone.exchange import Exchange
 from skep.dataone.forms import write_form
 from skep.dataone.pids import encode
 from skep.dataone.types import Checksum, D1Error, Doc, Node, ObjectList, SystemMetadata
@@ -18,7 +19,7 @@ from skep.errors import BadInput
 from skep.model.credential import Key
 from skep.model.dataone import Limits
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http, NetworkError, Reply
+from skep.sources.git.http import NetworkError, Reply
 
 LARGEST = 64 << 20
 _REDIRECTS = 3
@@ -92,7 +93,7 @@ class Gate:
 class NodeClient:
     """For one node. `version` is part of each path: /v1 or /v2."""
 
-    def __init__(self, http: Http, guard: Guard, clock: Clock, base: str, version: str, key: Key | None) -> None:
+    def __init__(self, http: Exchange, guard: Guard, clock: Clock, base: str, version: str, key: Key | None) -> None:
         self._http = http
         self._guard = guard
         self._clock = clock
@@ -205,16 +206,18 @@ class NodeClient:
         certificate = key.certificate if key else ""
         headers = [f"Authorization: Bearer {key.token}"] if key and not certificate else []
         if form:
-            headers += [f"Content-Type: {form[0]}", "Expect:"]
+            headers.append(f"Content-Type: {form[0]}")
         try:
             addresses = await self._guard.resolve(parts.host, parts.port)
-            pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
-            if into:
-                into.reset()
-            body, write = form[1] if form else None, into.write if into else None
-            return await self._http.ask(url, headers, body, pins, into=write, certificate=certificate)
         except (OSError, TimeoutError):
             raise Refused(0, f"the host '{parts.host}' was not found") from None
+        if into:
+            into.reset()
+        body, write = form[1] if form else None, into.write if into else None
+        path = url.partition("//")[2].removeprefix(origin[1]).partition("#")[0]
+        target = path if path.startswith("/") else f"/{path}"
+        try:
+            return await self._http.ask(parts, addresses, target, headers, body, into=write, certificate=certificate)
         except NetworkError as error:
             raise Refused(0, f"{parts.authority}: {error}") from None
 

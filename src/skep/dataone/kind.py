@@ -9,6 +9,7 @@ from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.dataone.asks import Harvest, MeetNode, PlanHarvest
 from skep.dataone.client import NodeClient, Refused
+from skep.dataone.exchange import Exchange
 from skep.dataone.formats import Formats
 from skep.dataone.harvest import Visit
 from skep.dataone.listing import PAGE, Unsteady
@@ -19,7 +20,6 @@ from skep.model.source import Failure, Held, Progress, SourceSettings
 from skep.sources.base import Ask, Look, Moved, Report, Same
 from skep.sources.git import url as urls
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http
 from skep.sources.git.keyring import Keyring
 from skep.sources.git.lsrefs import ca_bundle
 
@@ -76,7 +76,7 @@ class DataoneKind:
         self._keyring = Keyring()
         self._formats = Formats()
         self._folder = data.absolute() / "worker" / "packs"
-        self._http: Http | None = None
+        self._http: Exchange | None = None
         self._clients: dict[str, NodeClient] = {}
         #: sources with more to do, and those that a look has listed just now
         self._more: set[str] = set()
@@ -168,7 +168,7 @@ class DataoneKind:
 
     async def close(self) -> None:
         if self._http is not None:
-            await self._http.close()
+            self._http.close()
 
     async def _plan(self, source: Held, asked: bool) -> Harvest:
         if self._ask is None:
@@ -195,7 +195,7 @@ class DataoneKind:
 
     def _client(self, source: Held) -> NodeClient:
         if self._http is None:
-            self._http = Http(ca=ca_bundle(), timeout=self._settings.look_timeout, largest=64 << 20, connections=64)
+            self._http = Exchange(ca=ca_bundle(), timeout=self._settings.look_timeout, largest=64 << 20)
             # what a killed process left behind is brought again
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)

@@ -20,6 +20,12 @@ Permission = Literal["read", "write", "changePermission"]
 ReplicaStatus = Literal["queued", "requested", "completed", "failed", "invalidated"]
 FormatType = Literal["DATA", "METADATA", "RESOURCE"]
 PUBLIC = "public"
+#: who has one of these may do it
+_ENOUGH: dict[Permission, frozenset[Permission]] = {
+    "read": frozenset(("read", "write", "changePermission")),
+    "write": frozenset(("write", "changePermission")),
+    "changePermission": frozenset(("changePermission",)),
+}
 #: what each name of an algorithm may be spelled like, without case and hyphens
 _ALGORITHMS = {"MD5": "MD5", **{f"SHA{n}": f"SHA-{n}" for n in (1, 224, 256, 384, 512)}}
 
@@ -110,10 +116,11 @@ class SystemMetadata(Doc, frozen=True, kw_only=True):
         """Write includes read, and changePermission both. Who has the rights may do everything."""
         if self.rights_holder in subjects:
             return True
-        order: tuple[Permission, ...] = ("read", "write", "changePermission")
-        enough = set(order[order.index(permission) :])
         rules = self.access_policy.allow if self.access_policy else ()
-        return any(enough & set(rule.permission) and subjects & set(rule.subject) for rule in rules)
+        return any(
+            not subjects.isdisjoint(rule.subject) and not _ENOUGH[permission].isdisjoint(rule.permission)
+            for rule in rules
+        )
 
 
 class ObjectInfo(Doc, frozen=True):

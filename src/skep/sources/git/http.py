@@ -5,7 +5,7 @@ redirects are not followed, and a body has a bound.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pycurl
@@ -69,12 +69,8 @@ class Http:
         headers: Sequence[str],
         body: bytes | None,
         pins: Sequence[str],
-        *,
-        into: Callable[[bytes], object] | None = None,
-        certificate: str = "",
     ) -> Reply:
-        """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS. What goes `into` something has no
-        bound, and as long as it comes no end. `certificate`: ours, with its key, in PEM."""
+        """GET, or POST when there is a body. `pins` are curl's HOST:PORT:ADDRESS."""
         head: list[bytes] = []
         parts: list[bytes] = []
         size = 0
@@ -90,10 +86,7 @@ class Http:
         curl.setopt(pycurl.HTTPHEADER, list(headers))
         curl.setopt(pycurl.RESOLVE, list(pins))
         curl.setopt(pycurl.HEADERFUNCTION, head.append)
-        curl.setopt(pycurl.WRITEFUNCTION, into or take)
-        curl.setopt(pycurl.TIMEOUT_MS, 0 if into else int(self._timeout * 1000))
-        for option in (pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB) if certificate else ():
-            curl.setopt(option, certificate.encode())
+        curl.setopt(pycurl.WRITEFUNCTION, take)
         # TLS tells at once whether HTTP/2 is spoken; without it, waiting would be for nothing
         curl.setopt(pycurl.PIPEWAIT, url.startswith("https:"))
         if body is None:
@@ -116,10 +109,7 @@ class Http:
         except BaseException:
             curl.close()
             raise
-        if certificate:
-            curl.close()  # nobody else is to show it
-        else:
-            self._free.append(curl)
+        self._free.append(curl)
         return reply
 
     async def close(self) -> None:
@@ -149,6 +139,7 @@ class Http:
             (pycurl.CAINFO, self._ca),
             (pycurl.SSL_VERIFYPEER, 1),
             (pycurl.SSL_VERIFYHOST, 2),
+            (pycurl.TIMEOUT_MS, int(self._timeout * 1000)),
             (pycurl.CONNECTTIMEOUT_MS, int(min(self._timeout, 10) * 1000)),
             (pycurl.LOW_SPEED_LIMIT, 100),
             (pycurl.LOW_SPEED_TIME, 15),
