@@ -4,6 +4,7 @@ import socket
 import sqlite3
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -21,9 +22,9 @@ POLL: dict[str, Any] = {"poll_min": 0.3, "poll_max": 1.0, "index_analyse": False
 class Line:
     """A way to a server that can be cut, and mended."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, listener: socket.socket | None = None) -> None:
         self._target = target.rpartition(":")
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: set[socket.socket] = set()
         self.whole = True
@@ -79,6 +80,7 @@ class Cluster:
         self.repos: dict[str, Repo] = {}
         self.workers: list[Member] = []
         self.lines: list[Line] = []
+        self._joined: list[Member] = []
         token = folder / "token"
         token.write_text("shared-by-all-of-this-test-fleet")
         self._common = {"token_file": str(token), **FAST, **settings}
@@ -111,6 +113,7 @@ class Cluster:
         folder = data or self._folder / f"worker-{len(self.workers)}"
         member = Member(folder, coordinators=addresses, **{**self._common, **POLL, **settings})
         self.workers.append(self._stack.enter_context(member))
+        self._joined.append(member)
         return member
 
     def add(self, count: int) -> None:
@@ -128,7 +131,7 @@ class Cluster:
         return {one["url"].partition(f":{self.forge.port}/")[2]: one for one in found}
 
     def heads(self) -> dict[str, str]:
-        return {name: _head(repo.folder) for name, repo in self.repos.items()}
+        return {name: head_of(repo.folder) for name, repo in self.repos.items()}
 
     def told(self) -> dict[str, str]:
         """The newest version of each that was told."""
@@ -155,7 +158,7 @@ class Cluster:
                 head
                 for worker in self.workers
                 for mirror in (worker.data / "mirrors").glob(f"*/*/{source['id']}.git")
-                if (head := _head(mirror))
+                if (head := head_of(mirror))
             ]
             for name, source in self.sources().items()
         }
@@ -181,9 +184,11 @@ class Cluster:
         bodies: dict[str, Any] = {}
         for message in self._messages():
             assert bodies.setdefault(message["id"], message) == message
-        clones = [request.path for request in self.forge.requests if request.clone]
-        why = [line for one in self.workers for line in one.log if "no copy of" in line]
-        assert sorted(clones) == sorted(set(clones)), why
+        clones = Counter(request.path for request in self.forge.requests if request.clone)
+        twice = [path for path, count in clones.items() if count > 1]
+        ids = [source["id"] for name, source in self.sources().items() if any(name in path for path in twice)]
+        why = [line for one in self._joined for line in one.log if any(id in line for id in ids)]
+        assert not twice, (twice, "".join(why))
 
     def _messages(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -194,7 +199,7 @@ class Cluster:
             found += [dict(one["body"]) for one in page["messages"]]
 
 
-def _head(folder: Path) -> str:
+def head_of(folder: Path) -> str:
     asked = ["git", "-C", str(folder), "rev-parse", "--verify", "-q", "refs/heads/main"]
     return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -38,8 +38,10 @@ class Coordinator(RunningSkep):
 class Member:
     """A worker or manager by itself, on the settings given or on the line it joined with."""
 
-    def __init__(self, data: Path, line: str = "", *, role: str = "worker", **settings: Any) -> None:
-        self.data, self.role = data, role
+    def __init__(
+        self, data: Path, line: str = "", *, role: str = "worker", before: Sequence[str] = (), **settings: Any
+    ) -> None:
+        self.data, self.role, self._before = data, role, before
         self.settings = {"allow_networks": ["127.0.0.0/8"], "name": data.name, **settings}
         self.log: list[str] = []
         if line:
@@ -50,7 +52,7 @@ class Member:
         self._said = threading.Condition()
         self._began = len(self.log)
         self.process = subprocess.Popen(
-            [*SKEP, self.role, "--data", str(self.data)],
+            [*self._before, *SKEP, self.role, "--data", str(self.data)],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(self.settings),
@@ -69,13 +71,14 @@ class Member:
             self.log.append("(it has ended)\n")
             self._said.notify_all()
 
-    def says(self, text: str) -> str:
-        """The first such line of its log since it was started last; waits for it."""
+    def says(self, text: str, since: int | None = None) -> str:
+        """The first such line of its log since it was started last, or since it had so many; waits for it."""
         found: list[str] = []
+        first = self._began if since is None else since
 
         def look() -> bool:
-            found[:] = [line for line in self.log[self._began :] if text in line]
-            return bool(found) or "(it has ended)\n" in self.log[self._began :]
+            found[:] = [line for line in self.log[first:] if text in line]
+            return bool(found) or "(it has ended)\n" in self.log[first:]
 
         with self._said:
             self._said.wait_for(look, SECONDS)

@@ -4,7 +4,7 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +69,33 @@ class NatsServer:
 @contextmanager
 def running_nats(folder: Path, *, js: bool = True, settings: str = "") -> Iterator[NatsServer]:
     """Start a server that keeps its streams in `folder`; `settings` are further lines of its configuration."""
-    binary = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/sbin")
-    if binary is None:
-        raise RuntimeError("these tests need a NATS server: apt-get install nats-server")
     folder.mkdir(parents=True, exist_ok=True)
-    server = NatsServer(binary, folder, (with_store(folder) if js else "") + settings)
+    server = NatsServer(_binary(), folder, (with_store(folder) if js else "") + settings)
     server.start()
     try:
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def nats_cluster(folder: Path, size: int = 3) -> Iterator[dict[str, NatsServer]]:
+    """Servers that keep each other's streams, by name."""
+    ports = [free_port() for _ in range(size)]
+    routes = ", ".join(f"'nats://127.0.0.1:{port}'" for port in ports)
+    with ExitStack() as stack:
+        servers: dict[str, NatsServer] = {}
+        for n, port in enumerate(ports):
+            cluster = f"server_name: n{n}\ncluster {{ name: hive, listen: '127.0.0.1:{port}', routes: [{routes}] }}\n"
+            servers[f"n{n}"] = stack.enter_context(running_nats(folder / f"n{n}", settings=cluster))
+        yield servers
+
+
+def _binary() -> str:
+    found = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise RuntimeError("these tests need a NATS server: apt-get install nats-server")
+    return found
 
 
 def with_store(folder: Path, limits: str = "") -> str:
