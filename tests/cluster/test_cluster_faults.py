@@ -7,14 +7,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
 from skep.testing.postgres import Postgres, postgres_server
 from tests.cluster.cluster import Cluster, cluster
-from tests.cluster.fleet import api, until
+from tests.cluster.fleet import Member, api, until
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +125,7 @@ async def test_a_standby_is_promoted(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_worker_whose_disk_is_full_gives_away_what_it_holds(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_worker_whose_disk_is_full_or_read_only_gives_away_what_it_holds(fleet: Fleet, tmp_path: Path) -> None:
     servers = fleet.cluster
     disk = tmp_path / "small"
     disk.mkdir()
@@ -133,16 +135,33 @@ def test_a_worker_whose_disk_is_full_gives_away_what_it_holds(fleet: Fleet, tmp_
         until(lambda: any((disk / "mirrors").glob("*/*/*.git")), servers.server)
         (disk / "filler").write_bytes(bytes(64_000_000 - 4_000_000 - used(disk)))
         until(lambda: not any((disk / "mirrors").glob("*/*/*.git")), servers.server)
-        (shown,) = (one for one in api(servers.server, "workers") if one["offer"]["name"] == small.data.name)
-        assert shown["draining"] and "left on its disk" in shown["member"]["status"]
+        assert view(servers, small)["draining"] and "left on its disk" in view(servers, small)["member"]["status"]
         (disk / "filler").unlink()
-        until(lambda: any((disk / "mirrors").glob("*/*/*.git")), servers.server)
-        servers.settle()
+        until(lambda: view(servers, small)["holds"] > 0, servers.server)
+        with read_only(disk):
+            until(lambda: view(servers, small)["holds"] == 0, servers.server)
+            shown = view(servers, small)
+            assert shown["draining"] and "cannot be written to" in shown["member"]["status"]
         small.stop()
         servers.workers.remove(small)
-        # it will not come back: what it held goes to others without waiting
         servers.server.cli("worker", "forget", shown["member"]["id"])
         servers.settle()
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def view(servers: Cluster, worker: Member) -> dict[str, Any]:
+    (shown,) = (one for one in api(servers.server, "workers") if one["offer"]["name"] == worker.data.name)
+    return dict(shown)
+
+
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Over itself, because what has open files cannot be made so: whatever asks by name is refused."""
+    subprocess.run(["mount", "--bind", disk, disk], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+        yield
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
