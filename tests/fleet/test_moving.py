@@ -14,7 +14,7 @@ from skep.clock import SystemClock
 from skep.config import Settings
 from skep.errors import Conflict, NotAllowed, NotFound
 from skep.fleet.moves import Moves
-from skep.link.messages import Ack, Failed, Outcome, Refused
+from skep.link.messages import Ack, Beat, Failed, Looked, Outcome, Refused, Release
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyWanted
 from skep.model.member import Offer
@@ -282,3 +282,18 @@ async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
         assert isinstance(refused, Refused) and "does not hold" in refused.message
         (taken,) = await engine.rooms.desk.outcomes("wrk_1", [outcome])
         assert taken == Ack((1,))
+        look = Looked(source, 1, 1234.0, 5678.0)
+        for member, seen in (("wrk_other", 0.0), ("wrk_1", 1234.0)):
+            await engine.rooms.desk.beat(member, Beat("idle", looked=(look,)))
+            (row,) = await engine.sql("SELECT last_looked FROM source WHERE id = :id", id=source)
+            assert (row["last_looked"] or 0.0) == seen
+
+
+async def test_an_order_for_a_source_that_is_gone_is_dropped(tmp_path: Path) -> None:
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine:
+        for n, kind in enumerate(("hold", "fetch", "release")):
+            insert = "INSERT INTO ordered (n, member, kind, source) VALUES (:n, 'wrk_1', :kind, 'src_gone')"
+            await engine.sql(insert, n=n, kind=kind)
+        # what may still be on its disk goes
+        assert [order.body for order in await engine.rooms.desk.orders("wrk_1")] == [Release("src_gone")]
+        assert [row["kind"] for row in await engine.sql("SELECT kind FROM ordered")] == ["release"]

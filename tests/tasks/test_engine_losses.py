@@ -9,7 +9,7 @@ import pytest
 
 from skep.model.caller import SYSTEM
 from skep.model.result import Draft, ResultQuery
-from skep.model.task import Renewed, Report, Reported, Run, TaskSpec
+from skep.model.task import Chunk, Renewed, Report, Reported, Run, TaskSpec, Written
 from skep.tasks.states import ACTIVE
 from skep.worker.doer import TaskFailed
 from tests.tasks.house import Effects, Engine, Hand, MovableClock, command, coordinator, hand
@@ -129,6 +129,18 @@ async def test_lies_about_attempts_are_refused(engine: Engine) -> None:
         assert (await engine.ended(context)).state == "FINISHED"
         assert (await report(worker, Report(task.id, 1, "FAILED"))).stop == ((task.id, 1),)
         assert (await engine.tasks(context))["a"].state == "FINISHED"
+
+
+async def test_a_worker_writes_the_output_of_nothing_but_its_own_tasks(engine: Engine) -> None:
+    effects = Effects()
+    effects.shut = True
+    async with hand(engine, "wrk_1", 1, command=effects.on("wrk_1")) as worker, hand(engine, "wrk_2", 0) as liar:
+        context = await engine.submit(command("a"))
+        task = (await engine.become(context, a="RUNNING"))["a"]
+        for who, attempt in ((liar, 1), (worker, 2), (worker, 1)):
+            chunk = Chunk(task.id, context.id, attempt, 0, "stdout", 1.0, who.member.encode())
+            await who.client.ask(Written((chunk,)))
+        assert [row["body"] for row in await engine.sql("SELECT body FROM output")] == [b"wrk_1"]
 
 
 async def test_a_huge_result_is_not_kept(engine: Engine) -> None:

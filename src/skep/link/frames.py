@@ -2,7 +2,7 @@
 
 A frame is a msgpack list of messages. It travels as one or more parts of at most FRAME_LIMIT bytes: a mark that says
 whether more parts follow, then the bytes. So one message may be larger than a part (a repository has 100,000 refs) and
-still none delays the others for long.
+still none delays the others for long; then it is alone in its frame.
 """
 
 import struct
@@ -24,6 +24,7 @@ HELLO_LIMIT = 64 << 10
 _MORE, _LAST = b"\x00", b"\x01"
 _ROOM = FRAME_LIMIT - len(_LAST)
 _HEAD = 5
+_ALONE = struct.pack(">BI", 0xDD, 1)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -71,10 +72,12 @@ class Joiner(Generic[T]):
         self._parts.append(part[1:])
         if part[:1] == _MORE:
             return None
-        frame = b"".join(self._parts)
+        frame, alone = b"".join(self._parts), len(self._parts) > 1
         self._parts, self._size = [], 0
         if len(frame) > self.limit:
             raise TooLarge(f"a frame of {len(frame)} bytes where {self.limit} are allowed")
+        if alone and not frame.startswith(_ALONE):  # decoded, a million small ones would be many times as large
+            raise TooLarge("a frame of several parts holds one message", hint="send the others in frames of their own")
         try:
             messages = self._decode(frame)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

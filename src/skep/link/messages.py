@@ -4,6 +4,7 @@ Frames are msgpack lists of these structs, carried by one gRPC stream. Unknown f
 defaults, so that neighbours of different age understand each other; what they cannot ignore raises PROTOCOL.
 """
 
+import typing
 from typing import Literal
 
 import msgspec
@@ -28,6 +29,8 @@ PROTOCOL = 1
 FRAME_LIMIT = 1 << 20
 #: asks of one member under way at a time
 ASKS_LIMIT = 4096
+#: looks told with one beat
+LOOKED_LIMIT = 5_000
 
 AskBody = (
     SpaceRequest
@@ -73,7 +76,7 @@ class Looked(msgspec.Struct, frozen=True):
 class Beat(Up, frozen=True):
     status: str
     load: float = 0.0
-    looked: tuple[Looked, ...] = ()
+    looked: typing.Annotated[tuple[Looked, ...], msgspec.Meta(max_length=LOOKED_LIMIT)] = ()
     progress: dict[str, Progress] = {}
     #: why it can hold nothing at the moment; empty: it can
     ill: str = ""

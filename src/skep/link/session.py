@@ -35,7 +35,7 @@ _INBOX = 1024
 _BATCH = 256
 _BELL_SECONDS = 60.0
 #: beats that may fail to come before the stream counts as dead
-_SILENT_BEATS = 6
+_SILENT_BEATS, _LEAST_SILENCE = 6, 30.0
 
 
 class Session:
@@ -45,7 +45,7 @@ class Session:
         self._hello = hello
         self.member = hello.member
         self.boot = hello.boot
-        self._silence = max(30.0, _SILENT_BEATS * beat_every)
+        self._silence = max(_LEAST_SILENCE, _SILENT_BEATS * beat_every)
         self._inbox: asyncio.Queue[Outcome] = asyncio.Queue(_INBOX)
         self._asks = Asks(wire, self._ask)
         self._mirrors = hello.roles[0] == "worker" and hello.offer.mirror

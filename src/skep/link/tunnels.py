@@ -7,7 +7,7 @@ which relays.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,18 +53,21 @@ class Tunnels:
 
     @asynccontextmanager
     async def opened(self, giver: str, what: What) -> AsyncIterator[Stream]:
-        """What the member gives, taken by this process."""
-        now = self._clock.now()
-        if self._is_here(giver) or (self._link and self._relayed.get(giver, now) <= now):
-            try:
-                async with self.meeting.opened(giver, partial(self._ask, giver, what)) as stream:
-                    yield stream
-            except NotMet:
-                self._relayed[giver] = now + _RELAYED_SECONDS
-                raise
-        else:
-            async with self._through_relay(giver, what) as stream:
-                yield stream
+        """What the member gives, taken by this process; through a relay if it does not find the way here."""
+        now, here = self._clock.now(), self._is_here(giver)
+        async with AsyncExitStack() as stack:
+            if here or (self._link and self._relayed.get(giver, now) <= now):
+                try:
+                    met = self.meeting.opened(giver, partial(self._ask, giver, what))
+                    stream: Stream = await stack.enter_async_context(met)
+                except NotMet:
+                    if here:
+                        raise
+                    self._relayed[giver] = now + _RELAYED_SECONDS
+                    stream = await stack.enter_async_context(self._through_relay(giver, what))
+            else:
+                stream = await stack.enter_async_context(self._through_relay(giver, what))
+            yield stream
 
     @asynccontextmanager
     async def _through_relay(self, giver: str, what: What) -> AsyncIterator[Stream]:

@@ -110,7 +110,7 @@ class Desk:
         await self._fleet.beat(member, beat.status, beat.progress, beat.ill)
         await self._statuses.tell(member, beat.status)
         if beat.looked:
-            await self._intake.looked(beat.looked)
+            await self._intake.looked(member, beat.looked)
 
     async def done(self, member: str, numbers: Sequence[int]) -> None:
         confirmed = await confirm(self._db, member, numbers)

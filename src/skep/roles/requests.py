@@ -193,7 +193,7 @@ class Requests:
                 _, wanted = await self._reports.runs(member)
                 return Renewed(self._lease, tuple(hold for hold in running if hold not in wanted))
             case Written(chunks):
-                await self._tasks.write(chunks)
+                await self._tasks.write(chunks, member)
                 return Reply()
             case Call(verb="evaluation.set" | "evaluation.curve"):
                 return Reply(await self._evaluations.answer(member, body))

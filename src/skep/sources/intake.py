@@ -55,14 +55,17 @@ class Intake:
 
         await self._db.write(work, runtime=True)
 
-    async def looked(self, reports: Sequence[Looked]) -> None:
+    async def looked(self, member: str, reports: Sequence[Looked]) -> None:
+        """What others hold is not its own to tell of."""
         rows: list[dict[str, Value]] = [
-            {"id": r.source, "epoch": r.epoch, "at": r.at, "next": r.next_poll} for r in reports
+            {"id": r.source, "epoch": r.epoch, "at": r.at, "next": r.next_poll, "member": member} for r in reports
         ]
 
         async def work(tx: Tx) -> None:
             await tx.many(
-                "UPDATE source SET last_looked = :at, next_poll = :next WHERE id = :id AND epoch = :epoch", rows
+                "UPDATE source SET last_looked = :at, next_poll = :next WHERE id = :id AND epoch = :epoch "
+                "AND EXISTS (SELECT 1 FROM holding WHERE source = :id AND member = :member)",
+                rows,
             )
 
         await self._db.write(work, runtime=True)

@@ -71,10 +71,12 @@ class Tasks:
                 await bell.wait(1.0)
         return task
 
-    async def write(self, chunks: Sequence[Chunk]) -> None:
-        """Output of running tasks; a repeat is known by its number."""
+    async def write(self, chunks: Sequence[Chunk], member: str = "") -> None:
+        """Output of running tasks; a repeat is known by its number. A worker (`member`) tells only of what it runs."""
 
         async def work(tx: Tx) -> None:
+            holds = {(one.task, one.attempt) for one in chunks}
+            own = {hold for hold in holds if not member or await _has(tx, *hold, member)}
             await tx.many(
                 "INSERT INTO output (task, attempt, n, stream, at, body) "
                 "VALUES (:task, :attempt, :n, :stream, :at, :body) ON CONFLICT (task, attempt, n) DO NOTHING",
@@ -88,6 +90,7 @@ class Tasks:
                         "body": chunk.body,
                     }
                     for chunk in chunks
+                    if (chunk.task, chunk.attempt) in own
                 ],
             )
             for context in {chunk.context for chunk in chunks}:
@@ -181,6 +184,11 @@ def _in_state(state: TaskState | Literal[""]) -> str:
     if state not in get_args(TaskState):
         raise BadInput(f"{state!r} is no state of a task", hint=f"there are: {', '.join(get_args(TaskState))}")
     return f"state = '{state}'" if state in ENDED else f"state = '{state}' AND ended_at IS NULL"
+
+
+async def _has(tx: Tx, task: str, attempt: int, member: str) -> bool:
+    sql = "SELECT id FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker"
+    return bool(await tx.rows(sql, id=task, attempt=attempt, worker=member))
 
 
 def _unknown(id: str) -> NotFound:

@@ -9,7 +9,7 @@ import msgspec
 from skep.clock import Clock
 from skep.config import Settings
 from skep.errors import SkepError
-from skep.link.messages import Looked
+from skep.link.messages import LOOKED_LIMIT, Looked
 from skep.model.source import Progress
 from skep.schedule.cadence import sooner
 from skep.schedule.policy import Policy
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 1.0
 #: announcements kept for fetches that wait; beyond, the upstream is asked again when its turn comes
 _KEPT_MOVED = 64
-_LOOKED_PER_BEAT = 5_000
 
 
 class Poller:
@@ -195,7 +194,7 @@ class Poller:
 
     def looked(self) -> tuple[Looked, ...]:
         """What was looked at since the last call and was the same."""
-        batch = [self._looked.pop(source) for source in list(self._looked)[:_LOOKED_PER_BEAT]]
+        batch = [self._looked.pop(source) for source in list(self._looked)[:LOOKED_LIMIT]]
         return tuple(Looked(watch.source, watch.held.epoch, watch.last_looked, watch.next_look) for watch in batch)
 
     def fetching(self) -> list[str]:
