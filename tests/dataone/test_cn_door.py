@@ -325,8 +325,21 @@ async def test_solr(cn: Served) -> None:
     answer = await cn.solr(q="*:*", fq="formatType:METADATA", facet="true", **{"facet.field": "rightsHolder"}, rows=0)
     assert answer["facet_counts"]["facet_fields"] == {"rightsHolder": ["r0", 2, "r1", 1]}
     assert answer["response"]["docs"] == []
+    answer = await cn.solr(q="title:glacier", fl="id", sort="rightsHolder desc,dateUploaded desc")
+    assert [one["id"] for one in answer["response"]["docs"]] == ["p1", "p2", "p0"]
+    counts: dict[str, Any] = {
+        "facet": "true",
+        "facet.field": "rightsHolder",
+        "facet.mincount": 2,
+        "facet.query": "id:p1",
+        "rows": 0,
+    }
+    answer = (await cn.solr(q="title:glacier", **counts))["facet_counts"]
+    assert answer == {"facet_queries": {"id:p1": 1}, "facet_fields": {"rightsHolder": ["r0", 2]}}
     for text, found in {
         "id:p1": ["p1"],
+        "title:glacier AND dateUploaded:[NOW-1DAY TO NOW]": [],
+        "title:glacier AND dateUploaded:[* TO NOW/DAY]": ["p0", "p1", "p2"],
         "id:*": ["map", "p0", "p1", "p2"],
         "*:* AND -resourceMap:*": ["map", "p2"],
         'resourceMap:"map" OR id:p2': ["p0", "p1", "p2"],
@@ -347,6 +360,10 @@ async def test_solr(cn: Served) -> None:
         assert '<arr name="origin"><str>Ada B. Lovelace</str>' in xml
         assert '<date name="beginDate">1999-01-01T00:00:00Z</date>' in xml
         assert "readers" not in xml
+        sheet = await client.get("/cn/v2/query/solr/", params={"q": "id:p1", "fl": "id,rightsHolder", "wt": "csv"})
+        assert (sheet.headers["content-type"].split(";")[0], sheet.text) == ("text/csv", "id,rightsHolder\np1,r1\n")
+        deep = await client.get("/cn/v2/query/solr/", params={"q": "*:*", "start": 10_000})
+        assert deep.status_code == 400 and "narrow the query" in deep.text
         posted = await client.post("/cn/v2/query/solr", data={"q": "id:p2", "fl": "id", "wt": "json"})
         assert posted.json()["response"]["docs"] == [{"id": "p2"}]
 

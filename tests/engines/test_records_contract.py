@@ -127,9 +127,21 @@ async def test_sorting_and_leafing(records: Records) -> None:
     assert (await ids(records, "", sort="-date"))[:2] == ["a", "e"]
     assert await ids(records, "", sort="-id") == list("edcba")
     assert await ids(records, "", sort="id", start=1, limit=2) == ["b", "c"]
+    assert await ids(records, "", sort="-words,north") == list("cbdae")
+    assert await ids(records, "", sort="words,-id") == list("dcbea")
+    assert await ids(records, "", sort="open,-north,id", start=1, limit=3) == ["c", "a", "b"]
+    assert await ids(records, "", sort="words,id", start=5) == []
     page = await records.search("papers", Ask(limit=0))
     assert (page.records, page.total) == ([], 5)
-    for bad in (Ask(sort="title"), Ask(sort="nope"), Ask(start=-1), Ask(limit=1001), Ask(start=9999, limit=2)):
+    for bad in (
+        Ask(sort="title"),
+        Ask(sort="author"),
+        Ask(sort="id,nope"),
+        Ask(sort="nope"),
+        Ask(start=-1),
+        Ask(limit=1001),
+        Ask(start=9999, limit=2),
+    ):
         with pytest.raises(BadInput):
             await records.search("papers", bad)
 

@@ -107,7 +107,10 @@ class DataOne(msgspec.Struct, frozen=True):
             page = await self.index.search(caller, here)
             found += page.records
             if len(found) >= asked.rows or not page.records:
-                return Page(found, page.total, page.facets)
+                facets = {
+                    name: [one for one in few if one[1] >= asked.facet_least] for name, few in page.facets.items()
+                }
+                return Page(found, page.total, facets)
 
 
 def _location(node: Node, pid: str, rank: int) -> ObjectLocation:

@@ -3,21 +3,24 @@
 Lucene's language becomes ours (engines/records/query.py). Words side by side must all be there, as with `AND`.
 """
 
+import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from io import StringIO
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
 from skep.dataone.fields import BY_NAME, HIDDEN
-from skep.engines.records.base import Found, Value
+from skep.dataone.moments import instant, moment
+from skep.engines.records.base import MOST_DEPTH, Found, Value
 from skep.errors import BadInput
 
 Params = Sequence[tuple[str, str]]
 #: every record has it
 _EVERYTHING = "identifier:*"
-_FACETS = 100
+_FACETS, _MOST_FACETS = 100, 1_000
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
     |(?P<all>\*:\*)
@@ -45,6 +48,7 @@ class Asked(msgspec.Struct, frozen=True):
     facets: tuple[str, ...]
     facet_queries: tuple[str, ...]
     facet_limit: int
+    facet_least: int
     params: dict[str, str]
 
 
@@ -56,8 +60,10 @@ def asked(params: Params, now: float) -> Asked:
         return [value for key, value in params if key == name]
 
     wt = given.get("wt", "xml")
-    if wt not in ("json", "xml"):
-        raise BadInput(f"answers cannot be written as {wt[:20]!r}", hint="wt is json or xml")
+    if wt not in ("json", "xml", "csv"):
+        raise BadInput(f"answers cannot be written as {wt[:20]!r}", hint="wt is json, xml or csv")
+    if "cursorMark" in given:
+        raise BadInput("there are no cursors", hint=f"leaf with `start`, up to {MOST_DEPTH} records; narrow the query")
     queries = [given.get("q") or "*:*", *every("fq")]
     facet = given.get("facet") in ("true", "on")
     return Asked(
@@ -69,7 +75,8 @@ def asked(params: Params, now: float) -> Asked:
         wt,
         tuple(name for value in every("facet.field") for name in value.split(",")) if facet else (),
         tuple(every("facet.query")) if facet else (),
-        _number(given, "facet.limit", _FACETS),
+        _MOST_FACETS if given.get("facet.limit") == "-1" else _number(given, "facet.limit", _FACETS),
+        max(1, _number(given, "facet.mincount", 1)),
         given,
     )
 
@@ -99,7 +106,7 @@ def _piece(found: re.Match[str], before: str, now: float) -> str:
         case "quoted":
             return found["quoted"]
         case "range":
-            low, high = (_end(found[name], now) for name in ("low", "high"))
+            low, high = (moment(_plain(found[name].strip('"')), now) for name in ("low", "high"))
             whole = found["range"]
             return f"{whole[0]}{low} TO {high}{whole[-1]}"
         case "mark":
@@ -113,19 +120,14 @@ def _word(word: str, before: str) -> str:
         return word.lower()
     if word == "*":
         return "*" if before.endswith(":") else _EVERYTHING
-    plain = re.sub(r"\\(.)", r"\1", word)
+    plain = _plain(word)
     if _BARE.fullmatch(plain) and (plain == word or "*" not in plain):
         return plain
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _end(text: str, now: float) -> str:
-    plain = re.sub(r"\\(.)", r"\1", text.strip('"'))
-    if plain == "NOW":
-        return instant(now)
-    if plain.startswith("NOW"):
-        raise BadInput(f"{plain[:40]!r} is not understood", hint="write a date; NOW alone is the present")
-    return plain
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _number(given: Mapping[str, str], name: str, usual: int) -> int:
@@ -136,14 +138,16 @@ def _number(given: Mapping[str, str], name: str, usual: int) -> int:
 
 
 def _sort(text: str) -> str:
-    """The first of the fields that are named. Titles are sorted as a whole."""
-    name, _, way = text.split(",", maxsplit=1)[0].strip().partition(" ")
-    if not name or name == "score":
-        return ""
-    if way.strip().lower() not in ("asc", "desc"):
-        raise BadInput(f"{text[:40]!r} is no order", hint="such as `dateUploaded desc`")
-    name = {"title": "titlestr"}.get(name, name)
-    return f"-{name}" if way.strip().lower() == "desc" else name
+    """Nothing is told apart by what comes after the score. Titles are sorted as a whole."""
+    orders: list[str] = []
+    for one in filter(None, map(str.strip, text.split(","))):
+        name, _, way = one.partition(" ")
+        if name == "score":
+            break
+        if way.strip().lower() not in ("asc", "desc"):
+            raise BadInput(f"{one[:40]!r} is no order", hint="such as `dateUploaded desc, id asc`")
+        orders.append(("-" if way.strip().lower() == "desc" else "") + {"title": "titlestr"}.get(name, name))
+    return ",".join(orders)
 
 
 # answers
@@ -157,24 +161,19 @@ class Answer(msgspec.Struct):
     milliseconds: int
 
 
-def instant(seconds: float) -> str:
-    """As Solr writes it."""
-    date = datetime.fromtimestamp(seconds, UTC)
-    return date.isoformat(timespec="milliseconds" if date.microsecond else "seconds").replace("+00:00", "Z").zfill(20)
-
-
 def render(ask: Asked, answer: Answer) -> tuple[str, bytes]:
     """Its media type and body."""
     docs = [dict(_values(ask, one)) for one in answer.found]
+    if ask.wt == "csv":
+        return "text/csv", _csv(ask, docs).encode("utf-8", "replace")
     if ask.wt == "json":
         return "application/json", _json(ask, answer, docs)
     return "text/xml", _xml(ask, answer, docs).encode("utf-8", "replace")
 
 
 def _values(ask: Asked, one: Found) -> Iterator[tuple[str, object]]:
-    wanted = ask.fields
     for name, value in {"id": one.id, **one.values, "score": one.score}.items():
-        if name in HIDDEN or not (name in wanted or (("*" in wanted or not wanted) and name != "score")):
+        if name in HIDDEN or not _wanted(ask, name):
             continue
         field = BY_NAME.get(name)
         dated = field is not None and field.type == "date"
@@ -182,6 +181,30 @@ def _values(ask: Asked, one: Found) -> Iterator[tuple[str, object]]:
             yield name, [instant(float(each)) if dated else each for each in value]
         else:
             yield name, instant(float(value)) if dated else value
+
+
+def _wanted(ask: Asked, name: str) -> bool:
+    """The score by its name only."""
+    fits = not ask.fields or any(fnmatchcase(name, one) for one in ask.fields)
+    return name in ask.fields if name == "score" else fits
+
+
+def _csv(ask: Asked, docs: Sequence[Mapping[str, object]]) -> str:
+    """A column for each field that was asked for, or that any record has; several values have commas between."""
+    named = [name for name in ask.fields if not set(name) & set("*?[")]
+    columns = dict.fromkeys([*named, *(name for doc in docs for name in doc)])
+    file = StringIO()
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(columns)
+    for doc in docs:
+        rows.writerow([_cell(doc.get(name, "")) for name in columns])
+    return file.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(_cell(one).replace("\\", "\\\\").replace(",", "\\,") for one in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _json(ask: Asked, answer: Answer, docs: Sequence[Mapping[str, object]]) -> bytes:

@@ -6,7 +6,7 @@ import msgspec
 from litestar import Response, get
 from litestar.params import QueryParameter
 
-from skep.dataone.solr import instant
+from skep.dataone.moments import instant
 from skep.doors.http.given import Asked, Asker, TheCore
 from skep.doors.pages.render import page
 from skep.engines.records.base import Ask, OneOf

@@ -74,11 +74,16 @@ class Ask(msgspec.Struct, frozen=True):
     facets: tuple[str, ...] = ()
     #: values of one facet, the most frequent ones
     facet_size: int = 20
-    #: a field; `-field`: the largest first; empty: the best match first
+    #: fields, with commas between; `-field`: the largest first; empty: the best match first. Who has none comes last
     sort: str = ""
     start: int = 0
     limit: int = 50
     seconds: float = 10.0
+
+    @property
+    def orders(self) -> list[tuple[str, bool]]:
+        """Names of fields; is the largest first?"""
+        return [(name.removeprefix("-"), name.startswith("-")) for name in self.sort.split(",") if name]
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -98,8 +98,9 @@ class OpenSearchShelf(Shelf):
         self._node.call("POST", f"{self._name}/_refresh")
 
     def page(self, tree: Tree, ask: Ask) -> Page:
-        by = ask.sort.removeprefix("-")
-        order = {by: {"order": "asc" if by == ask.sort else "desc", "missing": "_last"}} if by else "_score"
+        orders: list[Any] = [
+            {by: {"order": "desc" if falls else "asc", "missing": "_last"}} for by, falls in ask.orders
+        ]
         asked = {
             "query": {
                 "bool": {
@@ -107,7 +108,7 @@ class OpenSearchShelf(Shelf):
                     "filter": [one_of(one.field, one.values) for one in ask.only],
                 }
             },
-            "sort": [order, "id"],
+            "sort": [*(orders or ["_score"]), "id"],
             "from": ask.start,
             "size": ask.limit,
             "track_total_hits": True,

@@ -12,15 +12,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from tantivy import Document, Index, Order, Query, Schema, SchemaBuilder, Searcher
+from tantivy import DocAddress, Document, Index, Order, Query, Schema, SchemaBuilder, Searcher
 
-from skep.engines.records.base import Ask, Field, Kind, OneOf, Page, Record, Value
+from skep.engines.records.base import MOST_DEPTH, Ask, Field, Found, Kind, OneOf, Page, Record, Value
 from skep.engines.records.query import Tree
-from skep.engines.records.shelved import Change, Shelf, aggregations, counted, declared, found
+from skep.engines.records.shelved import Change, Shelf, aggregations, arranged, counted, declared, found
 from skep.engines.records.translate import HAS, Translator, analyzer
 from skep.engines.records.values import listed
-from skep.errors import Damaged, NoSpace, SkepError
+from skep.errors import BadInput, Damaged, NoSpace, SkepError
 
 _BODY = "_body"
 _WRITER_BYTES = 32_000_000
@@ -75,17 +76,36 @@ class FolderShelf(Shelf):
 
     def page(self, tree: Tree, ask: Ask) -> Page:
         query = self._translator.only(self._translator.query(tree), ask.only)
-        by = ask.sort.removeprefix("-")
-        order = Order.Asc if by and by == ask.sort else Order.Desc
         with _explained(self._folder):
             searcher = self._index.searcher()
             facets = self._facets(searcher, query, ask)
-            result = searcher.search(query, max(1, ask.limit), offset=ask.start, order_by_field=by or None, order=order)
-            records = [
-                found(searcher.doc(place).get_first(_BODY) or b"", 0.0 if by else score)
-                for score, place in result.hits[: ask.limit]
-            ]
-        return Page(records, result.count, facets)  # type: ignore[attr-defined]  # its stubs forget it
+            records, total = (self._sorted if len(ask.orders) > 1 else self._hits)(searcher, query, ask)
+        return Page(records, total, facets)
+
+    def _hits(self, searcher: Searcher, query: Query, ask: Ask) -> tuple[list[Found], int]:
+        by, falls = ask.orders[0] if ask.orders else (None, True)
+        order = Order.Desc if falls else Order.Asc
+        result: Any = searcher.search(query, max(1, ask.limit), offset=ask.start, order_by_field=by, order=order)
+        return [_found(searcher, place, 0.0 if by else key) for key, place in result.hits[: ask.limit]], result.count
+
+    def _sorted(self, searcher: Searcher, query: Query, ask: Ask) -> tuple[list[Found], int]:
+        """By several fields: what is equal by the first one is read, and sorted by all of them."""
+        by, falls = ask.orders[0]
+        result: Any = searcher.search(query, MOST_DEPTH, order_by_field=by, order=Order.Desc if falls else Order.Asc)
+        keys = [key for key, _ in result.hits]
+        end = high = min(ask.start + ask.limit, len(keys))
+        if ask.start >= end:
+            return [], result.count
+        low = keys.index(keys[ask.start])
+        while high < len(keys) and keys[high] == keys[end - 1]:
+            high += 1
+        if high == len(keys) < result.count:
+            raise BadInput(
+                f"too many records have the same {by!r} to sort them by others as well",
+                hint="narrow the query, or sort by something else first",
+            )
+        some = arranged([_found(searcher, place, 0.0) for _, place in result.hits[low:high]], ask.orders)
+        return some[ask.start - low : end - low], result.count
 
     def _facets(self, searcher: Searcher, query: Query, ask: Ask) -> dict[str, list[tuple[Value, int]]]:
         if not ask.facets:
@@ -121,6 +141,10 @@ class FolderShelf(Shelf):
                 document.add_text(HAS, name)
         document.add_bytes(_BODY, self.body(record))
         return document
+
+
+def _found(searcher: Searcher, place: DocAddress, score: float) -> Found:
+    return found(searcher.doc(place).get_first(_BODY) or b"", score)
 
 
 def _make(folder: Path, schema: Schema, kind: Kind) -> None:

@@ -50,9 +50,10 @@ class Shelf(ABC):
                 f"no records {ask.start} to {ask.start + ask.limit}",
                 hint=f"at most {MOST_RECORDS} at once, and {MOST_DEPTH} in all: narrow the query to see others",
             )
-        by = ask.sort.removeprefix("-")
-        if by and self.kind.need(by, "sort by").type == "text":
-            raise BadInput(f"records cannot be sorted by {by!r}, which holds text")
+        for by, _ in ask.orders:
+            field = self.kind.need(by, "sort by")
+            if field.type == "text" or field.many:
+                raise BadInput(f"records cannot be sorted by {by!r}, which holds text or several values")
         for one in ask.only:
             _choosable(self.kind, one)
         return self.page(parse(self.kind, ask.text), ask)
@@ -94,6 +95,17 @@ def _choosable(kind: Kind, one: OneOf) -> None:
 def found(body: bytes, score: float) -> Found:
     id, values = msgspec.json.decode(body)
     return Found(id, values, score)
+
+
+def arranged(records: list[Found], orders: Sequence[tuple[str, bool]]) -> list[Found]:
+    """By these fields and then by id; who has none comes last, whichever way."""
+    records = sorted(records, key=lambda one: one.id)
+    for name, falls in reversed(orders):
+        values: dict[str, Any] = {one.id: one.id if name == "id" else one.values.get(name) for one in records}
+        has = [one for one in records if values[one.id] is not None]
+        has.sort(key=lambda one, values=values: values[one.id], reverse=falls)  # type: ignore[misc]
+        records = has + [one for one in records if values[one.id] is None]
+    return records
 
 
 def declared(kind: Kind) -> bytes:
