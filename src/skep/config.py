@@ -147,6 +147,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     dataone_node: Annotated[str, _about("what this Skep is called among DataONE's nodes")] = "urn:node:cnSkep"
     dataone_data: Annotated[int, _natural("bytes that an object of data has at most to be kept; 0: none is")] = 0
+    dataone_formats: Annotated[
+        str,
+        _about("a Coordinating Node whose list of object formats is taken over daily; else the shipped one"),
+    ] = ""
     dataone_queue: Annotated[
         tuple[int, int], _about("objects of one node that wait: listing goes on below the first, pauses at the second")
     ] = (1_000, 4_000)

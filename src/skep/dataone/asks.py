@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from skep.dataone.types import Checksum, Node, ObjectInfo, SystemMetadata
+from skep.dataone.types import Checksum, FormatType, Node, ObjectInfo, SystemMetadata
 from skep.model.dataone import Limits
 
 
@@ -94,6 +94,8 @@ class Harvest(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     queue: tuple[int, int] = (1_000, 4_000)
     #: larger data is not fetched
     data_bytes: int = 0
+    #: types of formats that the list a worker has been shipped with does not say
+    formats: dict[str, FormatType] = {}
 
 
 class Queued(msgspec.Struct, frozen=True, tag=True):

@@ -12,7 +12,7 @@ from skep.dataone.asks import Errand
 from skep.dataone.exchange import Exchange
 from skep.dataone.forms import write_form
 from skep.dataone.pids import encode
-from skep.dataone.types import Checksum, D1Error, Doc, Node, ObjectList, SystemMetadata
+from skep.dataone.types import Checksum, D1Error, Doc, Node, ObjectFormatList, ObjectList, SystemMetadata
 from skep.dataone.windows import Window
 from skep.dataone.xml import parse, render, show_time
 from skep.errors import BadInput
@@ -145,6 +145,10 @@ class NodeClient:
 
     async def checksum(self, pid: str, algorithm: str) -> Checksum:
         return await self._read(Checksum, f"/checksum/{encode(pid)}?checksumAlgorithm={algorithm}")
+
+    async def formats(self) -> ObjectFormatList:
+        """Of a Coordinating Node."""
+        return await self._read(ObjectFormatList, "/formats")
 
     async def object(self, pid: str, into: Sink) -> None:
         await self._ask(f"/object/{encode(pid)}", into=into)

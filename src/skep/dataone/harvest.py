@@ -201,7 +201,8 @@ class Visit(Listing):
     def _wants(self, meta: SystemMetadata) -> bool:
         if not meta.checksum.known:
             return False
-        return self._formats.type_of(meta.format_id) != "DATA" or meta.size <= self._plan.data_bytes
+        kind = self._plan.formats.get(meta.format_id) or self._formats.type_of(meta.format_id)
+        return kind != "DATA" or meta.size <= self._plan.data_bytes
 
     async def _bytes(self, pid: str, meta: SystemMetadata, proof: Checksum | None) -> None:
         large = self._folder / new_id("pck", self._clock.now()) if meta.size > _LARGE else None

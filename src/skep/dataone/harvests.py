@@ -186,6 +186,7 @@ class Harvests:
             limits=limits_of(node),
             queue=self._queue,
             data_bytes=self._data_bytes,
+            formats=self._store.formats.learned,
         )
 
     async def _due(self, tx: Tx, node: Row) -> int:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 import msgspec
 
 from skep.clock import Clock
-from skep.dataone.formats import Formats
+from skep.dataone.formats import FormatList, Formats
 from skep.dataone.packs import Packs
 from skep.dataone.series import Version, chain, head
 from skep.dataone.settle import Settling
@@ -33,11 +33,13 @@ class Store:
         self.formats = formats
         self.cn = cn
         self.packs = Packs(db, clock, blobs)
+        self.format_list = FormatList(db, clock, formats)
         self.settling = Settling(topics, formats, cn)
 
     async def start(self) -> None:
         await self.db.migrate("dataone", STEPS)
         await self.packs.start()
+        await self.format_list.start()
 
     async def get(self, id: str, *, deleted: bool = False) -> Stored | None:
         """By identifier, or by the series it is the newest of. Who may see it is the asker's business."""

@@ -2,15 +2,17 @@
 
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
+from skep.dataone.client import NodeClient
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
 from skep.dataone.index import RecordIndex
-from skep.dataone.kind import DataoneAddresses
+from skep.dataone.kind import DataoneAddresses, base_of
 from skep.dataone.nodes import KIND, Nodes
 from skep.dataone.replication import Replication
 from skep.dataone.service import DataOne
@@ -126,6 +128,13 @@ def dataone(
     name = f"{socket.gethostname()}:{settings.data}" if db.shared else ""
     index = RecordIndex(db, clock, store, records, after=after, within=within, base=base, name=name)
     return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
+
+
+def formats(settings: Settings, dataone: DataOne, http: Http, clock: Clock) -> Loop:
+    """Follows the list of formats of another Coordinating Node, if there is to be one."""
+    guard, url = HostGuard(settings, clock, local=False), base_of(settings.dataone_formats)
+    fetch = NodeClient(http, guard, clock, url, "v2", None).formats if url else None
+    return partial(dataone.store.format_list.follow, fetch)
 
 
 def http(settings: Settings) -> Http:

@@ -126,6 +126,7 @@ async def update_node(call: Call) -> Answer:
 
 async def formats(call: Call) -> Answer:
     call.caller.need("read")
+    await call.cn.store.format_list.load()
     known = call.cn.store.formats.all
     if not call.names:
         return Answer(ObjectFormatList(tuple(known.values()), len(known), 0, len(known)))
