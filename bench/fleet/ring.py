@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from skep.fleet.ring import NOBODY, Holders, Node, Ring, Weights
+from skep.fleet.ring import NOBODY, Holders, Node, Numbers, Ring, Weights
 
 ROUNDS = 3
 T = TypeVar("T")
@@ -39,8 +39,26 @@ def main() -> None:
         seconds, after = timed(partial(fewer.assign, numbers, weights, orphaned))
         ideal = weights[orphaned == NOBODY].sum()
         row(name, "leave", seconds, f"{weights[after != orphaned].sum() / ideal:.2f}", fewer, after, weights)
-        seconds, _ = timed(partial(ring.replicas, numbers, weights, [], 3))
-        print(f"| {name} | 3 replicas | {seconds:.2f} | | |")
+        replicated(name, numbers, weights, nodes, held)
+
+
+def replicated(name: str, numbers: Numbers, weights: Weights, nodes: list[Node], primary: Holders) -> None:
+    """A second copy of everything; then one joins, and one leaves whose primaries go to where their replicas are."""
+    ring, more, fewer = Ring(nodes), Ring([*nodes, Node("wrk_new", 2.0)]), Ring(nodes[:-1])
+    nothing, last = np.full(len(numbers), NOBODY, np.int32), len(nodes) - 1
+    seconds, held = timed(lambda: ring.replicas(numbers, weights, primary, [nothing])[0])
+    row(name, "second copy, first", seconds, "", ring, held, weights)
+    joined = more.assign(numbers, weights, primary)
+    seconds, after = timed(lambda: more.replicas(numbers, weights, joined, [held])[0])
+    moved = f"{weights[after != held].sum() / (more.shares[-1] * weights.sum()):.2f}"
+    row(name, "second copy, join", seconds, moved, more, after, weights)
+    heirs = np.where(primary == last, held, primary).astype(np.int32)
+    row(name, "primaries after a leave", 0.0, "1.00", fewer, heirs, weights)
+    lost = ((primary == last) | (held == last)) & (held != NOBODY)
+    kept = np.where(lost, NOBODY, held).astype(np.int32)
+    seconds, after = timed(lambda: fewer.replicas(numbers, weights, heirs, [kept])[0])
+    moved = f"{weights[after != kept].sum() / weights[lost].sum():.2f}"
+    row(name, "second copy, leave", seconds, moved, fewer, after, weights)
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:

@@ -222,6 +222,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers_expected: Annotated[
         int, _positive("workers that the first start waits for before it gives out sources")
     ] = 1
+    replicas: Annotated[int, _positive("workers that have a mirror of each source, its holder among them")] = 1
     first_wait: Annotated[Seconds, _positive("the first start waits no longer than this for its workers")] = 600.0
     log_lines: Annotated[int, _positive("log lines of all processes together that are kept")] = 20_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("how much is logged")] = "info"

@@ -35,9 +35,7 @@ class StatusView:
             "min(last_looked) AS oldest FROM source WHERE state <> 'removed' GROUP BY state",
             due=self._clock.now() - _LATE_SECONDS,
         )
-        moving = await self._db.read(
-            "SELECT count(*) AS n FROM task WHERE state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING') AND kind = 'replicate'"
-        )
+        moving = await self._db.read("SELECT count(*) AS n FROM source_replica WHERE complete = 0")
         fresh = [row for row in rows if row["state"] == "current"]
         size = self._searcher.size()
         return Status(
@@ -84,7 +82,7 @@ class StatusView:
             "index_documents": ("Documents in them, dead ones included.", status.documents),
             "index_bytes": ("Bytes of content in them.", status.indexed_bytes),
             "sources_late": ("Current sources that should have been looked at a minute ago.", status.late),
-            "sources_moving": ("Sources that are being copied to another holder.", status.moving),
+            "sources_moving": ("Copies of sources that workers are making.", status.moving),
             "orders_pending": ("Orders no worker has confirmed yet.", status.orders_pending),
         }
         for name, (about, value) in gauges.items():

@@ -66,14 +66,28 @@ def test_who_comes_back_soon_finds_all_it_had() -> None:
 
 def test_replicas_are_at_different_members_and_missing_where_there_are_too_few() -> None:
     ring = Ring(nodes(4))
-    held = ring.replicas(NUMBERS, EVEN, [], 3)
+    primary = ring.assign(NUMBERS, EVEN, NONE)
+    others = ring.replicas(NUMBERS, EVEN, primary, [NONE, NONE])
+    held = [primary, *others]
     for n, one in enumerate(held):
         assert one.min() >= 0
+        assert loads(ring, one, EVEN).max() <= 1.15
         for other in held[:n]:
             assert not (one == other).any()
-    assert len(Ring(nodes(2)).replicas(NUMBERS, EVEN, [], 3)) == 2
-    again = ring.replicas(NUMBERS, EVEN, held, 3)
-    assert all(np.array_equal(one, other) for one, other in zip(held, again, strict=True))
+    assert len(Ring(nodes(2)).replicas(NUMBERS, EVEN, primary % 2, [NONE, NONE])) == 1
+    again = ring.replicas(NUMBERS, EVEN, primary, others)
+    assert all(np.array_equal(one, other) for one, other in zip(others, again, strict=True))
+
+
+def test_who_joins_takes_its_share_of_replicas_and_nothing_else_moves() -> None:
+    ring = Ring(nodes(20))
+    primary = ring.assign(NUMBERS, EVEN, NONE)
+    (before,) = ring.replicas(NUMBERS, EVEN, primary, [NONE])
+    more = Ring(nodes(21))
+    joined = more.assign(NUMBERS, EVEN, primary)
+    (after,) = more.replicas(NUMBERS, EVEN, joined, [before])
+    assert (after != before).mean() <= 1.3 / 21
+    assert (after == 20).mean() > 0.5 / 21
 
 
 def test_pins_hold_whatever_the_loads() -> None:
@@ -91,7 +105,7 @@ def test_who_goes_down_again_and_again_is_given_less() -> None:
         Member("a", "", "alive", 1.0, draining=False),
         Member("b", "", "alive", 1.0, draining=False, downs=3),
     )
-    given = [change.new for change in plan([steady, shaky], holdings)]
+    given = [change.new for change in plan([steady, shaky], holdings).changes]
     assert len(given) == 4_000
     assert given.count("b") == pytest.approx(800, rel=0.4)
 
@@ -113,7 +127,9 @@ def test_whatever_came_before_everything_has_a_holder_and_nobody_too_much(
     ring = Ring([Node(f"m{n}", capacity) for n, capacity in enumerate(capacities)])
     weighed, numbers = np.array(weights), NUMBERS[: len(weights)]
     before = chance.integers(-1, len(capacities), len(weights)).astype(np.int32)
-    found = ring.replicas(numbers, weighed, [before], replicas)
+    primary = ring.assign(numbers, weighed, before)
+    nobody = np.full(len(weights), NOBODY, np.int32)
+    found = [primary, *ring.replicas(numbers, weighed, primary, [nobody] * (replicas - 1))]
     assert len(found) == min(replicas, len(capacities))
     for n, holders in enumerate(found):
         assert holders.min() >= 0

@@ -1,4 +1,5 @@
-"""Who holds which source; what changes it is a step of a transaction that has taken `orders.lock`."""
+"""Who holds which source, and who else has a copy; what changes it is a step of a transaction that has taken
+`orders.lock`."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
@@ -14,21 +15,25 @@ async def give(tx: Tx, holders: Mapping[str, str]) -> None:
         "UPDATE holding SET member = :member WHERE source = :source",
         [{"source": source, "member": member} for source, member in holders.items()],
     )
-    by_member: dict[str, list[str]] = {}
-    for source, member in holders.items():
-        by_member.setdefault(member, []).append(source)
-    for member, sources in by_member.items():
-        await orders.withdraw(tx, member, ["release"], sources)
-        await orders.order_many(tx, member, "hold", sources)
+    await orders.order_instead(tx, "hold", holders.items())
 
 
-async def hand_over(tx: Tx, source: str, old: str | None, new: str, raised: Raise) -> bool:
-    """The old holder lets go when it hears of it, tomorrow perhaps; from now on nothing that it says counts."""
+async def hand_over(tx: Tx, source: str, old: str | None, new: str, raised: Raise, *, keep: bool, now: float) -> bool:
+    """From now on nothing that the old holder says counts. It keeps its mirror as a replica, or lets go when it hears
+    of it, tomorrow perhaps."""
     if old is not None:
         if await raised(tx, source) is None:
             return False
-        await orders.withdraw(tx, old, ["hold", "fetch"], [source])
-        await orders.order_many(tx, old, "release", [source])
+        if keep:
+            await tx.rows(
+                "INSERT INTO source_replica (source, member, complete, at) VALUES (:source, :member, 1, :now) "
+                "ON CONFLICT (source, member) DO NOTHING",
+                source=source,
+                member=old,
+                now=now,
+            )
+        await orders.order_instead(tx, "copy" if keep else "release", [(source, old)])
+    await tx.rows("DELETE FROM source_replica WHERE source = :source AND member = :member", source=source, member=new)
     await give(tx, {source: new})
     return True
 
@@ -39,3 +44,16 @@ async def held_by(db: Database, member: str, sources: Collection[str]) -> set[st
     named = ", ".join(f":{name}" for name in places)
     sql = f"SELECT source FROM holding WHERE member = :member AND source IN ({named})"  # noqa: S608
     return {row["source"] for row in await db.read(sql, member=member, **places)}
+
+
+async def changed(db: Database, source: str) -> None:
+    """Its replicas have to follow. Asked for before the holder's report is acknowledged, so that none is forgotten."""
+    having = "SELECT source, member FROM source_replica WHERE source = :source"
+
+    async def work(tx: Tx) -> None:
+        await orders.lock(tx)  # one of them may become the holder at this moment
+        rows = await tx.rows(having, source=source)
+        await orders.order_instead(tx, "copy", [(row["source"], row["member"]) for row in rows])
+
+    if await db.read(having, source=source):
+        await db.write(work)

@@ -1,7 +1,9 @@
-"""Sources that change hands: planned from who is there and who holds what, done one transaction at a time."""
+"""Sources that change hands, and their copies: planned from who is there and who has what, done one transaction at a
+time."""
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 
 from skep.access.audit import note
@@ -10,24 +12,34 @@ from skep.engines.db.base import Database, Tx
 from skep.fleet import orders
 from skep.fleet.events import DOWN, UNSTABLE_SECONDS
 from skep.fleet.holdings import Raise, hand_over
-from skep.fleet.plan import Change, Holding, Member, plan
+from skep.fleet.plan import Change, Holding, Member, Plan, plan
 from skep.fleet.service import OFFERED, Fleet, member_of
 from skep.model.caller import SYSTEM
 
+#: a copy that takes longer keeps no other from beginning
+_PATIENCE = 3_600.0
+#: of a holder that changed meanwhile no copy is made, nor of a source that is gone
+_COPY = (
+    "INSERT INTO source_replica (source, member, complete, at) SELECT source, :member, 0, :now FROM holding "
+    "WHERE source = :source AND member <> :member ON CONFLICT (source, member) DO NOTHING RETURNING source"
+)
+
 
 class Moves:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, raised: Raise) -> None:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet, raised: Raise, replicas: int = 1) -> None:
+        """`replicas`: how many have each source, its holder among them."""
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._raised = raised
+        self._replicas = replicas
 
-    async def plan(self) -> tuple[list[Member], list[Change]]:
-        """Who is there, and what should change hands; both as they stand in one moment."""
+    async def plan(self) -> tuple[list[Member], Plan]:
+        """Who is there, and what should change; both as they stand in one moment."""
         members, holdings = await self._db.write(self._standing, runtime=True)
         if self._fleet.is_early(members):
-            return members, []
-        return members, await asyncio.to_thread(plan, members, holdings)
+            return members, Plan([], [], [])
+        return members, await asyncio.to_thread(plan, members, holdings, self._replicas)
 
     async def unfetched(self) -> dict[str, bool]:
         """Sources of which nobody has anything yet, and whether they have failed; else they are being cloned."""
@@ -42,43 +54,67 @@ class Moves:
         )
         often = {row["member"]: int(row["n"]) for row in downs}
         members = await tx.rows("SELECT * FROM member WHERE mirror = 1")
-        rows = await tx.rows("SELECT source, member, pins FROM holding ORDER BY source")
-        holdings = [Holding(row["source"], row["member"], tuple(json.loads(row["pins"]))) for row in rows]
+        having: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        for row in await tx.rows("SELECT source, member, complete FROM source_replica ORDER BY member"):
+            having[row["source"], row["complete"]].append(row["member"])
+        holdings = [
+            Holding(
+                row["source"],
+                row["member"],
+                tuple(json.loads(row["pins"])),
+                *(tuple(having.get((row["source"], complete), ())) for complete in (1, 0)),
+            )
+            for row in await tx.rows("SELECT source, member, pins FROM holding ORDER BY source")
+        ]
         return [member_of(row, often.get(row["id"], 0)) for row in members], holdings
 
     async def take_over(self, changes: Sequence[Change]) -> None:
-        """From nobody, or from one that is gone: there is nobody to copy from, or to wait for."""
+        """By who has a copy; or from nobody, or from one that is gone: there is nobody to copy from, or to wait for."""
 
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
             for change in changes:
                 rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=change.source)
                 if rows and rows[0]["member"] == change.old:
-                    await self._hand_over(tx, change.source, change.old, change.new)
+                    await self._hand_over(tx, change)
             tx.ring(OFFERED)  # tasks that wait for the holder have another one now
 
         await self._db.write(work)
 
-    async def copied(self, source: str, member: str, epoch: int) -> bool:
-        """The member has a copy of its own, and so becomes the holder. False: it is not wanted there, or the source has
-        gone to somebody else meanwhile."""
-
-        async def work(tx: Tx) -> bool:
-            await orders.lock(tx)
-            if not await tx.rows("SELECT id FROM source WHERE id = :id AND epoch = :epoch", id=source, epoch=epoch):
-                return False
-            rows = await tx.rows("SELECT member FROM holding WHERE source = :source", source=source)
-            wanted = await tx.rows("SELECT id FROM member WHERE id = :id AND mirror = 1 AND draining = 0", id=member)
-            if not rows or not wanted:
-                return False
-            tx.ring(OFFERED)
-            old = rows[0]["member"]
-            return old == member or await self._hand_over(tx, source, old, member)
-
-        return await self._db.write(work)
-
-    async def _hand_over(self, tx: Tx, source: str, old: str | None, new: str) -> bool:
-        done = await hand_over(tx, source, old, new, self._raised)
+    async def _hand_over(self, tx: Tx, change: Change) -> None:
+        now, (source, old, new) = self._clock.now(), (change.source, change.old, change.new)
+        done = await hand_over(tx, source, old, new, self._raised, keep=change.keep, now=now)
         if done and old:  # what is only given out for the first time is no move
-            await note(tx, self._clock.now(), SYSTEM, "source.move", f"{source} {old} {new}")
-        return done
+            await note(tx, now, SYSTEM, "source.move", f"{source} {old} {new}")
+
+    async def copy(self, wanted: Sequence[tuple[str, str]]) -> None:
+        """These members (source, member) make copies from now on, and keep them up to date."""
+
+        async def work(tx: Tx) -> None:
+            await orders.lock(tx)
+            now = self._clock.now()
+            new = [one for one in wanted if await tx.rows(_COPY, source=one[0], member=one[1], now=now)]
+            await orders.order_instead(tx, "copy", new)
+
+        await self._db.write(work)
+
+    async def release(self, spare: Sequence[tuple[str, str]]) -> None:
+        """These members let go of their copies, complete or not, when they hear of it."""
+
+        async def work(tx: Tx) -> None:
+            await orders.lock(tx)
+            sql = "DELETE FROM source_replica WHERE source = :source AND member = :member RETURNING source"
+            gone = [one for one in spare if await tx.rows(sql, source=one[0], member=one[1])]
+            await orders.order_instead(tx, "release", gone)
+
+        await self._db.write(work)
+
+    async def copied(self, source: str, member: str) -> None:
+        """The member has all of it."""
+        sql = "UPDATE source_replica SET complete = 1 WHERE source = :source AND member = :member"
+        await self._db.write(lambda tx: tx.rows(sql, source=source, member=member))
+
+    async def under_way(self) -> int:
+        sql = "SELECT count(*) AS n FROM source_replica WHERE complete = 0 AND at > :since"
+        rows = await self._db.read(sql, since=self._clock.now() - _PATIENCE)
+        return int(rows[0]["n"])

@@ -4,14 +4,14 @@ An order is only (kind, source): what it means in detail is read from the rooms 
 order is never stale, and asking twice is asking once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from skep.engines.db.base import Database, Tx
 
-OrderKind = Literal["hold", "release", "fetch"]
+OrderKind = Literal["hold", "copy", "release", "fetch"]
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -56,12 +56,17 @@ async def order_many(tx: Tx, member: str, kind: OrderKind, sources: Sequence[str
     tx.ring(channel(member))
 
 
-async def withdraw(tx: Tx, member: str, kinds: Sequence[OrderKind], sources: Sequence[str]) -> None:
-    """What was asked for is no longer wanted, as far as the member has not done it yet."""
-    await tx.many(
-        "DELETE FROM ordered WHERE member = :member AND kind = :kind AND source = :source",
-        [{"member": member, "kind": kind, "source": source} for kind in kinds for source in sources],
-    )
+async def order_instead(tx: Tx, kind: OrderKind, pairs: Iterable[tuple[str, str]]) -> None:
+    """Of members, each for its sources (source, member); what else they were asked for is no longer wanted."""
+    by_member: dict[str, list[str]] = {}
+    for source, member in pairs:
+        by_member.setdefault(member, []).append(source)
+    for member, sources in by_member.items():
+        await tx.many(
+            "DELETE FROM ordered WHERE member = :member AND source = :source",
+            [{"member": member, "source": source} for source in sources],
+        )
+        await order_many(tx, member, kind, sources)
 
 
 async def pending(db: Database, member: str, limit: int) -> list[Pending]:

@@ -86,18 +86,14 @@ class Ring:
         self,
         numbers: Numbers,
         weights: Weights,
+        primary: Holders,
         current: Sequence[Holders],
-        count: int,
-        *,
-        pinned: Mapping[int, int] | None = None,
     ) -> list[Holders]:
-        """The primary of each source, then `count` - 1 others; NOBODY where there are not so many members."""
-        found: list[Holders] = []
-        for n in range(min(count, len(self.nodes))):
-            before = current[n] if n < len(current) else np.full(len(numbers), NOBODY, np.int32)
-            held = self.assign(numbers, weights, before, pinned=pinned if n == 0 else None, barred=found)
-            found.append(held)
-        return found
+        """Who has a copy beside the primary: one more of each source for each of `current`, as members suffice."""
+        found = [primary]
+        for before in current[: max(0, len(self.nodes) - 1)]:
+            found.append(self.assign(numbers, weights, before, barred=found))
+        return found[1:]
 
     def next_place(self, numbers: Numbers) -> NDArray[np.int64]:
         return np.searchsorted(self._places, numbers) % len(self._places)
@@ -118,6 +114,8 @@ class _Assignment:
         self._weights = weights
         self._barred = barred
         self._places = ring.next_place(numbers)
+        while (others := self._is_barred(ring.owner(self._places), slice(None))).any():
+            self._places[others] += 1  # a replica belongs to whose point comes next after the primary's
         self._preferred = ring.owner(self._places)
         self._wanted: Weights = ring.shares * weights.sum()
         #: one source more than this is too much; a source heavier than that must fit somewhere all the same

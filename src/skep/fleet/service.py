@@ -294,16 +294,23 @@ class Fleet:
         rows = await self._db.read("SELECT member FROM holding WHERE source = :source", source=source)
         return rows[0]["member"] if rows else None
 
+    async def replicas(self, source: str) -> dict[str, bool]:
+        """Who else has a copy, or makes one; whether it is complete."""
+        rows = await self._db.read("SELECT * FROM source_replica WHERE source = :source ORDER BY member", source=source)
+        return {row["member"]: bool(row["complete"]) for row in rows}
+
     async def ask(self, tx: Tx, kind: orders.OrderKind, source: str) -> None:
         """Order something of whoever holds the source; without a holder the hold itself will do it."""
         await self.ask_many(tx, kind, [source])
 
     async def ask_many(self, tx: Tx, kind: orders.OrderKind, sources: Sequence[str]) -> None:
+        who = "SELECT member FROM holding WHERE source = :source AND member IS NOT NULL"
+        if kind == "release":
+            who += " UNION SELECT member FROM source_replica WHERE source = :source"
         held: dict[str, list[str]] = {}
         for source in sources:
-            for row in await tx.rows("SELECT member FROM holding WHERE source = :source", source=source):
-                if row["member"]:
-                    held.setdefault(row["member"], []).append(source)
+            for row in await tx.rows(who, source=source):
+                held.setdefault(row["member"], []).append(source)
         for member, theirs in held.items():
             await orders.order_many(tx, member, kind, theirs)
 
@@ -311,7 +318,8 @@ class Fleet:
         named = [{"source": source} for source in sources]
         await tx.many("DELETE FROM ordered WHERE source = :source", named)
         await self.ask_many(tx, "release", sources)
-        await tx.many("DELETE FROM holding WHERE source = :source", named)
+        for table in ("holding", "source_replica"):
+            await tx.many(f"DELETE FROM {table} WHERE source = :source", named)  # noqa: S608
         tx.ring(OFFERED)  # what waits for its holder waits in vain
 
     async def members(self) -> list[MemberStatus]:

@@ -1,4 +1,4 @@
-"""The tables of the fleet: who is a member, and who holds which source."""
+"""The tables of the fleet: who is a member, and who holds which source, and who else has a copy of it."""
 
 STEPS = [
     """
@@ -14,7 +14,13 @@ STEPS = [
     CREATE TABLE member_count (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
     INSERT INTO member_count (id, n) VALUES (0, 0);
     CREATE TABLE holding (source TEXT PRIMARY KEY, member TEXT, pins TEXT NOT NULL);
-    CREATE INDEX holding_member ON holding (member)
+    CREATE INDEX holding_member ON holding (member);
+    CREATE TABLE source_replica (
+        source TEXT NOT NULL, member TEXT NOT NULL, complete BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (source, member)
+    );
+    CREATE INDEX source_replica_member ON source_replica (member);
+    CREATE INDEX source_replica_under_way ON source_replica (at) WHERE complete = 0
     """
 ]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from skep.dataone.asks import HarvestAnswer, HarvestRequest
 from skep.errors import SkepError, class_of
-from skep.model.copying import CopyAnswer, CopyRequest
+from skep.model.copying import CopyFrom, CopyRequest
 from skep.model.credential import Key
 from skep.model.log import Lines
 from skep.model.member import Offer
@@ -43,7 +43,7 @@ AskBody = (
     | HarvestRequest
     | Lines
 )
-AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyAnswer | PackageFrom | HarvestAnswer
+AnswerBody = SpaceAnswer | IndexAnswer | Annotated | TaskAnswer | CopyFrom | PackageFrom | HarvestAnswer
 
 
 class Up(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -295,6 +295,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     holds: int = 0
     #: what it holds goes to others
     draining: bool = False
+    #: of how many sources it has, or makes, a copy
+    replicas: int = 0
 
 
 class WorkerMatch(msgspec.Struct, frozen=True):
@@ -364,7 +366,7 @@ class Status(msgspec.Struct, frozen=True):
     orders_pending: int
     processes: list[ProcessStatus] = []
     servers: list[ServerStatus] = []
-    #: sources that are being copied to another holder
+    #: copies of sources that workers are making
     moving: int = 0
     #: current sources that should have been looked at a minute ago, and when the stalest of all was
     late: int = 0

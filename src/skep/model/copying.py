@@ -6,11 +6,9 @@ from skep.model.source import Held
 
 
 class CopyWanted(msgspec.Struct, frozen=True, tag=True):
-    """A worker was given a task to copy a source, and asks from where."""
+    """From where can a source be copied? Its holder may ask, and who is to have a replica."""
 
     source: str
-    task: str
-    attempt: int
     #: False: only what the source is
     open: bool = True
 
@@ -23,18 +21,9 @@ class CopyFrom(msgspec.Struct, frozen=True, tag=True):
 
 
 class Copied(msgspec.Struct, frozen=True, tag=True):
-    """The copy is made, of the source as it was in this epoch: the worker can hold it from now on."""
+    """The replica is complete: the worker could hold the source from now on."""
 
     source: str
-    epoch: int
-    task: str
-    attempt: int
-
-
-class Kept(msgspec.Struct, frozen=True, tag=True):
-    #: False: the copy is not wanted any more
-    done: bool
 
 
 CopyRequest = CopyWanted | Copied
-CopyAnswer = CopyFrom | Kept

@@ -82,6 +82,9 @@ class Source(msgspec.Struct, frozen=True):
     indexed_at: float | None = None
     #: what the holder is doing at this moment, if anything
     progress: "Progress | None" = None
+    #: the member that polls it, and those that have a copy; only where one source is shown
+    holder: str = ""
+    replicas: tuple[str, ...] = ()
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -115,6 +118,8 @@ class Held(msgspec.Struct, frozen=True):
     changed_at: float = 0.0
     changes: float = 0.0
     observed: float = 0.0
+    #: False: a replica, which follows its holder's mirror and tells nothing
+    primary: bool = True
 
 
 class Move(msgspec.Struct, frozen=True):

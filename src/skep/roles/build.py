@@ -185,7 +185,7 @@ async def open_rooms(
             StatusView(db, clock, fleet, searcher, statuses, gathering.servers),
             dataone,
         )
-        reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch)
+        reports, moves = Reports(db, clock, placer), Moves(db, clock, fleet, sources.raise_epoch, settings.replicas)
         keep = settings.keep_contexts, settings.keep_failed
         dispatcher = Dispatcher(
             db, clock, owners, placer, lease, *keep, Resubmitting(db, clock, sources, owners).resubmit
@@ -197,7 +197,7 @@ async def open_rooms(
             partial(adoption.verify, settings.reindex_every, clock),
             parts.follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
-            Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
+            Moving(db, clock, fleet, moves, owners, settings.beat_every).follow,
             dispatcher.run,
             dispatcher.keep,
             partial(news.tell, db, topics, clock),

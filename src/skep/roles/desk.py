@@ -10,7 +10,7 @@ from skep.clock import Clock
 from skep.engines.db.base import Bell, Database
 from skep.errors import SkepError
 from skep.fleet import openings
-from skep.fleet.holdings import held_by
+from skep.fleet.holdings import changed, held_by
 from skep.fleet.interest import Interest
 from skep.fleet.orders import Pending, channel, confirm, pending
 from skep.fleet.service import Fleet
@@ -181,6 +181,8 @@ class Desk:
         match outcome.body:
             case Fetched(batch, moves, first, branch):
                 verdict = await self._intake.fetched(outcome, batch, moves, first=first, default_branch=branch)
+                if moves and not isinstance(verdict, Stale):
+                    await changed(self._db, outcome.source)
             case Failed(failure, failures):
                 verdict = await self._intake.failed(outcome, failure, failures)
         self._fleet.settled(outcome.source)
@@ -195,4 +197,6 @@ def _body(order: Pending, source: Held | None) -> Hold | Release | FetchNow | No
         return Release(order.source)
     if source is None:
         return None
+    if order.kind == "copy":
+        return Hold(msgspec.structs.replace(source, primary=False, told={}))
     return Hold(source) if order.kind == "hold" else FetchNow(order.source, source.epoch)

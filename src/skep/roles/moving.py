@@ -1,57 +1,44 @@
-"""Keeps what is held where it should be: watches members, plans, and moves sources in small batches that grow.
+"""Keeps what is held where it should be: watches members, plans, and has copies made in small batches that grow.
 
-A source whose holder is there is copied first, by a task `replicate` on the new holder; only when that has a copy does
-it become the holder, and only then is the old one told to let go. What nobody holds, or only one that is gone, is given
-away at once.
+A source whose holder is there is copied first; only when the new one has all of it does it become the holder. Where
+the holder is gone, one that has a copy takes its place; what nobody else has is given away at once.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 from skep.clock import Clock
 from skep.engines.db.base import Database
 from skep.fleet.moves import Moves
-from skep.fleet.plan import Change, Member
 from skep.fleet.service import FLEET, Fleet
-from skep.model.caller import SYSTEM
-from skep.model.task import ContextSpec, TaskSpec
-from skep.tasks.contexts import Contexts
 from skep.tasks.owners import Owners
 
 log = logging.getLogger(__name__)
 
-CAUSE = "move"
 _SMALLEST, _LARGEST = 8, 512
 _AT_ONCE = 1_000
 #: everything is looked at again so often, whether or not anything rang
 _PLAN_SECONDS = 60.0
-_RETRIES, _BACKOFF, _TIMEOUT = 3, 5.0, 21_600.0
+#: how soon it is seen that copies are complete
+_SOON = 1.0
 
 
 class Moving:
     def __init__(
-        self,
-        db: Database,
-        clock: Clock,
-        fleet: Fleet,
-        moves: Moves,
-        contexts: Contexts,
-        owners: Owners,
-        beat_every: float,
+        self, db: Database, clock: Clock, fleet: Fleet, moves: Moves, owners: Owners, beat_every: float
     ) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._moves = moves
-        self._contexts = contexts
         self._owners = owners
         self._beat_every = beat_every
         self._batch = _SMALLEST
         self._planned = 0.0
-        #: the context of the batch that is under way
-        self._under_way = ""
-        self._targets: frozenset[str] = frozenset()
+        #: copies of the last plan that were not begun yet
+        self._waiting: Iterator[tuple[str, str]] = iter(())
+        self._under_way = 0
 
     async def follow(self) -> None:
         async with self._db.listen(FLEET) as bell:
@@ -60,57 +47,36 @@ class Moving:
                 if 0 in self._owners.owned:  # one coordinator does it
                     await self._fleet.patrol()
                     await self.step(rang)
-                if self._under_way:
-                    await self._contexts.wait(SYSTEM, self._under_way, self._beat_every)
-                rang = await bell.wait(0.0 if self._under_way else self._beat_every)
+                rang = await bell.wait(min(_SOON, self._beat_every) if self._under_way else self._beat_every)
 
     async def step(self, changed: bool) -> None:
-        if self._under_way and not await self._has_ended(changed):
-            return
-        now = self._clock.now()
-        if not changed and now < self._planned + _PLAN_SECONDS:
-            return
-        self._planned = now
-        members, changes = await self._moves.plan()
+        """A batch that is complete makes the next one larger; after the last one, who has a copy becomes the holder."""
+        before, self._under_way = self._under_way, await self._moves.under_way()
+        ended = before > 0 and not self._under_way
+        if ended:
+            self._batch = min(_LARGEST, 2 * self._batch)
+            await self._copy()
+        if changed:
+            self._batch = _SMALLEST
+        if changed or (ended and not self._under_way) or self._clock.now() >= self._planned + _PLAN_SECONDS:
+            await self._plan()
+
+    async def _plan(self) -> None:
+        self._planned = self._clock.now()
+        members, plan = await self._moves.plan()
         there = {member.id for member in members if member.state != "gone"}
         # what is being cloned stays until it can be copied; what never could be has nothing to copy
-        unfetched = await self._moves.unfetched() if changes else {}
-        lost = [change for change in changes if change.old not in there or unfetched.get(change.source)]
-        for first in range(0, len(lost), _AT_ONCE):
-            await self._moves.take_over(lost[first : first + _AT_ONCE])
-        await self._copy(members, [one for one in changes if one.old in there and one.source not in unfetched])
+        unfetched = await self._moves.unfetched() if plan.changes or plan.copies else {}
+        now = [one for one in plan.changes if one.ready or one.old not in there or unfetched.get(one.source)]
+        for first in range(0, len(now), _AT_ONCE):
+            await self._moves.take_over(now[first : first + _AT_ONCE])
+        for first in range(0, len(plan.spare), _AT_ONCE):
+            await self._moves.release(plan.spare[first : first + _AT_ONCE])
+        self._waiting = (one for one in plan.copies if one[0] not in unfetched)
+        await self._copy()
 
-    async def _copy(self, members: Sequence[Member], changes: Sequence[Change]) -> None:
-        """From who is alive; one that is in its grace may be back before a copy is made."""
-        alive = {member.id for member in members if member.state == "alive"}
-        batch = list(islice((change for change in changes if change.old in alive), self._batch))
-        if not batch:
-            return
-        tasks = tuple(
-            TaskSpec(
-                change.source,
-                "replicate",
-                arguments={"source": change.source},
-                selector=f'id == "{change.new}"',
-                retries=_RETRIES,
-                backoff=_BACKOFF,
-                timeout=_TIMEOUT,
-            )
-            for change in batch
-        )
-        context = await self._contexts.submit(SYSTEM, ContextSpec(f"move {len(batch)} sources", tasks), cause=CAUSE)
-        self._under_way, self._targets = context.id, frozenset(change.new for change in batch)
-        log.info("moving %d of %d sources", len(batch), len(changes))
-
-    async def _has_ended(self, changed: bool) -> bool:
-        """A batch that succeeded makes the next one larger; one whose target is gone is given up."""
-        context = await self._contexts.wait(SYSTEM, self._under_way, 0.0)
-        if context.state == "RUNNING":
-            if changed:
-                alive = {member.id for member in await self._fleet.members() if member.state in ("alive", "grace")}
-                if not self._targets <= alive:
-                    await self._contexts.cancel(SYSTEM, self._under_way)
-            return False
-        self._batch = min(_LARGEST, 2 * self._batch) if context.state == "FINISHED" else _SMALLEST
-        self._under_way, self._planned = "", 0.0
-        return True
+    async def _copy(self) -> None:
+        if batch := list(islice(self._waiting, max(0, self._batch - self._under_way))):
+            await self._moves.copy(batch)
+            self._under_way += len(batch)
+            log.info("%d copies are being made", self._under_way)

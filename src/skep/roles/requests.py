@@ -1,5 +1,6 @@
 """What members ask over the link, and which room answers."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -14,7 +15,7 @@ from skep.fleet.service import Fleet
 from skep.link.messages import AnswerBody, AskBody, GitOf
 from skep.link.parcel import send_blob
 from skep.model.caller import SYSTEM
-from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted, Kept
+from skep.model.copying import Copied, CopyFrom, CopyRequest, CopyWanted
 from skep.model.log import Lines
 from skep.model.package import PackageFrom, PackageWanted
 from skep.model.report import Annotate, Annotated, PutReport, ReportRequest
@@ -139,15 +140,16 @@ class Requests:
         return held
 
     async def _copy(self, member: str, body: CopyRequest) -> AnswerBody:
-        """Only who was given the task may ask, or anybody could take any source; the holder itself may copy."""
-        holds = isinstance(body, CopyWanted) and await self._fleet.holder(body.source) == member
-        if not holds and not await self._is_copying(member, body):
+        """Only who holds the source, or is to have a replica, may ask; or anybody could copy any source."""
+        holder, replicas = await self._fleet.holder(body.source), await self._fleet.replicas(body.source)
+        if member != holder and member not in replicas:
             raise NotAllowed(f"{member} was not asked to copy {body.source}")
-        held = await self._held(body.source)
-        if isinstance(body, CopyWanted):
-            holder = await self._fleet.holder(body.source)
-            return CopyFrom(held, ticket=await self._ticket(member, holder, held) if body.open else "")
-        return Kept(await self._moves.copied(body.source, member, body.epoch))
+        if isinstance(body, Copied):
+            if not replicas.get(member, True):
+                await self._moves.copied(body.source, member)
+            return Nothing()
+        held, others = await self._held(body.source), [one for one, complete in replicas.items() if complete]
+        return CopyFrom(held, ticket=await self._ticket(member, holder, held, others) if body.open else "")
 
     async def _package(self, member: str, body: PackageWanted) -> PackageFrom:
         if (await self._calls.doing(member, body.task, body.attempt)).package != body.package:
@@ -160,11 +162,7 @@ class Requests:
         if await self._fleet.role(member) != "manager":
             raise NotAllowed(f"{member} is no manager", hint="`skep worker token --role manager` lets one join as such")
 
-    async def _is_copying(self, member: str, body: CopyRequest) -> bool:
-        spec = await self._calls.doing(member, body.task, body.attempt)
-        return spec.kind == "replicate" and spec.arguments.get("source") == body.source
-
-    async def _ticket(self, member: str, holder: str | None, held: Held) -> str:
+    async def _ticket(self, member: str, holder: str | None, held: Held, replicas: Sequence[str]) -> str:
         """Of a tunnel to whoever has it: its holder, or we ourselves. Empty: nobody who can be reached."""
         if holder and holder != member:
             with suppress(Unavailable):  # it is away; perhaps we have a copy
@@ -172,7 +170,9 @@ class Requests:
         mirror = self._gathering.mirror(held.source)
         if mirror.exists():
             return self._tunnels.from_here(member, partial(give, mirror))
-        for other in await self._gathering.others(held.source):
+        for other in (*replicas, *await self._gathering.others(held.source)):
+            if other == member:
+                continue
             with suppress(Unavailable):
                 return await self._tunnels.between(other, member, GitOf(held.source))
         return ""

@@ -123,7 +123,9 @@ class Sources:
         row = await self._find(ref)
         if row is None or not caller.sees(row["visibility"]):
             raise NotFound(f"there is no source {ref!r}", hint="`skep source list` shows those there are")
-        return source_of(row, self._fleet.progress(row["id"]))
+        shown = source_of(row, self._fleet.progress(row["id"]))
+        holder, replicas = await self._fleet.holder(shown.id), await self._fleet.replicas(shown.id)
+        return msgspec.structs.replace(shown, holder=holder or "", replicas=tuple(replicas))
 
     async def update(
         self,

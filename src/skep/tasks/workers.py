@@ -61,7 +61,8 @@ class Workers:
         more = {
             row["id"]: row
             for row in await self._db.read(
-                "SELECT id, draining, (SELECT count(*) FROM holding WHERE holding.member = member.id) AS holds "
+                "SELECT id, draining, (SELECT count(*) FROM holding WHERE holding.member = member.id) AS holds, "
+                "(SELECT count(*) FROM source_replica WHERE source_replica.member = member.id) AS replicas "
                 "FROM member WHERE role = 'worker'"
             )
         }
@@ -73,7 +74,7 @@ class Workers:
                 private=int(caller.sees("private")),
                 most=_SHOWN,
             )
-            row = more.get(member.id, {"holds": 0, "draining": 0})
+            row = more.get(member.id, {"holds": 0, "draining": 0, "replicas": 0})
             running = [task_of(one) for one in rows]
-            views.append(WorkerView(member, offer, running, row["holds"], bool(row["draining"])))
+            views.append(WorkerView(member, offer, running, row["holds"], bool(row["draining"]), row["replicas"]))
         return views

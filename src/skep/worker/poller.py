@@ -95,10 +95,10 @@ class Poller:
         dropped = anew and self._again.pop(source, None) is None
         if fresh is None or dropped:
             return
-        if not anew and known and (known.held.epoch, known.held.url) == (fresh.held.epoch, fresh.held.url):
+        if not anew and known and _identity(known) == _identity(fresh):
             before = known.held
             known.held = msgspec.structs.replace(fresh.held, seen=before.seen, batches=before.batches)
-            if (before.settings, before.accepted) != (fresh.held.settings, fresh.held.accepted):
+            if not before.primary or (before.settings, before.accepted) != (fresh.held.settings, fresh.held.accepted):
                 await self.ask(source, before.epoch)
             return
         self._removal.take_back(source)
@@ -146,7 +146,7 @@ class Poller:
         for source in sources:
             if (watch := self._watches.get(source)) is None:
                 self._hurried.add(source)
-            elif watch.failure is None:
+            elif watch.failure is None and watch.held.primary:
                 self._hasten(
                     watch, sooner(watch.last_looked, watch.next_look, self._policy.bounds_of(watch.held.settings))
                 )
@@ -299,3 +299,7 @@ class Poller:
         waited = source in self._turns.looks
         self._turns.looks.discard(source)
         return waited
+
+
+def _identity(watch: Watch) -> tuple[int, str, bool]:
+    return watch.held.epoch, watch.held.url, watch.held.primary

@@ -42,11 +42,10 @@ async def hold(tx: Tx, held: Held, now: float) -> None:
     spec = _encode(msgspec.structs.replace(held, told={}, seen="", batches=0))
     if known and known[0]["epoch"] > held.epoch:
         return
-    if known and known[0]["epoch"] == held.epoch:
-        before = _held(known[0]["spec"])
+    if known and known[0]["epoch"] == held.epoch and (before := _held(known[0]["spec"])).primary == held.primary:
         anew = known[0]["released"] or before.url != held.url
         await tx.rows(tables.HOLD_AGAIN, source=held.source, spec=spec, anew=int(anew))
-        if anew or (before.settings, before.accepted) != (held.settings, held.accepted):
+        if anew or not held.primary or (before.settings, before.accepted) != (held.settings, held.accepted):
             await tx.rows("UPDATE look SET next_look = :now WHERE source = :source", source=held.source, now=now)
         return
     await tx.rows(

@@ -34,7 +34,7 @@ from skep.worker.offering import Offering
 from skep.worker.packages import Packages
 from skep.worker.poller import Poller
 from skep.worker.recording import Recording
-from skep.worker.replicating import KIND, Replicating
+from skep.worker.replicating import Replicating
 from skep.worker.store import Store
 
 #: how long a start waits for the credentials
@@ -100,10 +100,10 @@ class Worker:
         checking = Checking(post.poller, self._kinds, store, self._clock, self._settings.fsck_every)
         if self._settings.mirror:
             replicating = Replicating(
-                self._settings, store.member, post.poller, self._kinds, link.ask, lambda: link.here, self._clock
+                self._settings, store.member, self._kinds, link.ask, lambda: link.here, self._clock
             )
-            post.poller.visits.copy = replicating.recover
-            own |= {**indexing.kinds, "fsck": checking.fsck, KIND: replicating.replicate}
+            post.poller.visits.copy, post.poller.visits.follow = replicating.recover, replicating.follow
+            own |= {**indexing.kinds, "fsck": checking.fsck}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime

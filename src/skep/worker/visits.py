@@ -16,6 +16,8 @@ from skep.worker.watch import Watch
 log = logging.getLogger(__name__)
 
 Report = Callable[[Watch, Progress], None]
+#: a replica that cannot follow tries again; one that was not told of any change looks all the same
+_AGAIN, _LONGEST, _ANYWAY = 2.5, 600.0, 86_400.0
 
 
 class Find(msgspec.Struct):
@@ -42,10 +44,14 @@ class Visits:
         self._on_same = on_same
         #: tries to get the mirror of a source that somebody else held from whoever has it
         self.copy: Callable[[Held], Awaitable[None]] | None = None
+        #: brings a replica to where its holder's mirror stands; says why it cannot
+        self.follow: Callable[[Watch], Awaitable[str]] | None = None
 
     async def look(self, watch: Watch) -> Find | None:
         """None when there is nothing to fetch."""
         at, asks = self._clock.now(), watch.asks
+        if not watch.held.primary:
+            return Find(at, asks, None)
         try:
             found = await self._ask(watch)
             if isinstance(found, Moved):
@@ -57,6 +63,9 @@ class Visits:
 
     async def fetch(self, watch: Watch, find: Find, report: Report) -> None:
         try:
+            if not watch.held.primary:
+                await self._follow(watch, find)
+                return
             if find.moved is None:
                 find.at, find.asks = self._clock.now(), watch.asks
                 found = await self._ask(watch)
@@ -76,6 +85,27 @@ class Visits:
                 await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks, more=more)
         except Exception as error:
             self._stumble(watch, error)
+
+    async def _follow(self, watch: Watch, find: Find) -> None:
+        """A replica: its holder is its upstream, and nobody is told."""
+        failure = await self._mend(watch)
+        reason = failure.message if failure else await self.follow(watch) if self.follow else "it mirrors nothing"
+        now = self._clock.now()
+        watch.asks -= find.asks
+        if reason:
+            log.info("the replica of %s cannot follow yet: %s", watch.source, reason)
+            watch.failures += 1
+            watch.next_look = now + min(_LONGEST, _AGAIN * 2.0 ** min(watch.failures, 20))
+        else:
+            watch.failures, watch.last_looked = 0, find.at
+            watch.next_look = now if watch.asks else now + _ANYWAY
+        self._store.note(watch)
+
+    async def _mend(self, watch: Watch) -> Failure | None:
+        """Before the first fetch after a start."""
+        failure = None if watch.mended else await self._kinds[watch.held.kind].mend(watch.held)
+        watch.mended = failure is None
+        return failure
 
     async def _ask(self, watch: Watch) -> Look:
         try:
@@ -110,9 +140,8 @@ class Visits:
         held = msgspec.structs.replace(watch.held, told=told)
         report(watch, Progress("fetch" if held.batches else "clone", 0, 0))
         try:
-            if not watch.mended and (failure := await kind.mend(held)) is not None:
+            if (failure := await self._mend(watch)) is not None:
                 return failure
-            watch.mended = True
             if self.copy and told:
                 await self.copy(held)
             return await kind.fetch(held, moved, lambda progress: report(watch, progress))

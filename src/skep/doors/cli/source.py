@@ -120,6 +120,8 @@ def show(args: Namespace) -> int:
         "visibility": source.visibility,
         "labels": ", ".join(source.labels),
         "settings": msgspec.json.encode(source.settings).decode().strip("{}"),
+        "holder": source.holder,
+        "replicas": ", ".join(source.replicas),
         "branch": source.default_branch,
         "searchable": source.indexed_commit or "not yet",
         "looked at": ago(source.last_looked, now),

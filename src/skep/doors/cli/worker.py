@@ -71,7 +71,9 @@ def _print(one: WorkerView) -> None:
     facts = {
         "kinds": ", ".join(offer.kinds),
         "at once": ", ".join(f"{slot} {count}" for slot, count in offer.slots.items()),
-        "holds": f"{one.holds} sources, capacity {offer.capacity:g}" if offer.mirror else "",
+        "holds": f"{one.holds} sources and {one.replicas} replicas, capacity {offer.capacity:g}"
+        if offer.mirror
+        else "",
         "labels": ", ".join(offer.labels),
         "tools": ", ".join(offer.tools),
         "facts": ", ".join(f"{name} {value}" for name, value in offer.facts.items()),
