@@ -62,7 +62,6 @@ class Moving:
             await self._plan()
 
     async def _plan(self) -> None:
-        self._planned = self._clock.now()
         members, plan = await self._moves.plan()
         there = {member.id for member in members if member.state != "gone"}
         # what is being cloned stays until it can be copied; what never could be has nothing to copy
@@ -72,6 +71,7 @@ class Moving:
             await self._moves.take_over(now[first : first + _AT_ONCE])
         for first in range(0, len(plan.spare), _AT_ONCE):
             await self._moves.release(plan.spare[first : first + _AT_ONCE])
+        self._planned = 0.0 if now else self._clock.now()  # another holder, another plan
         self._waiting = (one for one in plan.copies if one[0] not in unfetched)
         await self._copy()
 

@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skep.testing.forge import Forge
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Iterator[Forge]:
+    with Forge(tmp_path / "forge") as running:
+        yield running

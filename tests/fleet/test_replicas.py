@@ -1,0 +1,207 @@
+"""Copies beside the holder's: they follow it, take its place, and are let go by order."""
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.errors import NotFound
+from skep.fleet.holdings import changed
+from skep.fleet.moves import Moves
+from skep.link.dial import Dial
+from skep.link.messages import AnswerBody, AskBody
+from skep.model.caller import SYSTEM
+from skep.model.copying import Copied, CopyFrom
+from skep.model.member import Offer
+from skep.model.source import Held
+from skep.model.space import Nothing
+from skep.sources.git.kind import GitKind
+from skep.sources.git.mirror import folder_of
+from skep.testing.forge import Forge
+from skep.testing.postgres import fresh_database
+from skep.worker.replicating import Replicating
+from skep.worker.watch import Watch
+from tests.fleet.yard import OPEN, SETTINGS, Machine, machines, told, until
+from tests.tasks.house import Engine, coordinator, hand
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    if request.param == "sqlite":
+        yield "sqlite:"
+        return
+    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
+        yield url
+
+
+class Where:
+    """Who has what, by the name of the machine."""
+
+    def __init__(self, holders: dict[str, str], copies: dict[str, set[str]], *, rests: bool) -> None:
+        self.holders, self.copies, self.rests = holders, copies, rests
+
+    @classmethod
+    async def of(cls, engine: Engine) -> "Where":
+        named = {row["id"]: row["name"] for row in await engine.db.read("SELECT id, name FROM member")}
+        held = {row["source"]: row["member"] for row in await engine.db.read("SELECT * FROM holding")}
+        copies: dict[str, set[str]] = {source: set() for source in held}
+        rests = not await engine.db.read(
+            "SELECT n FROM ordered JOIN member ON member.id = ordered.member WHERE member.state = 'alive'"
+        )
+        for row in await engine.db.read("SELECT * FROM source_replica"):
+            copies[row["source"]].add(named.get(row["member"], "?"))
+            rests = rests and bool(row["complete"])
+        return cls({source: named.get(member, "?") for source, member in held.items()}, copies, rests=rests)
+
+
+async def copied(engine: Engine, living: list[Machine], count: int) -> Where | None:
+    """Each source has so many mirrors, where the tables say so, and nothing is left to do."""
+    where = await Where.of(engine)
+    mirrors = {(source, machine.data.name) for machine in living for source in machine.mirrors}
+    wanted = {(source, one) for source, copies in where.copies.items() for one in copies}
+    enough = all(len(copies) == count - 1 for copies in where.copies.values())
+    return where if where.rests and enough and mirrors == wanted | set(where.holders.items()) else None
+
+
+async def moved(engine: Engine) -> list[tuple[str, str, str]]:
+    """Source, from whom, to whom: as the audit says."""
+    named = {row["id"]: row["name"] for row in await engine.db.read("SELECT id, name FROM member")}
+    rows = await engine.db.read("SELECT what FROM audit WHERE verb = 'source.move' ORDER BY at")
+    return [(source, named[old], named[new]) for source, old, new in (row["what"].split() for row in rows)]
+
+
+def heads(machines: list[Machine]) -> Counter[str]:
+    return Counter(
+        subprocess.run(["git", "-C", mirror, "rev-parse", "main"], capture_output=True, text=True, check=False).stdout
+        for machine in machines
+        for mirror in (machine.data / "mirrors").glob("*/*/*.git")
+    )
+
+
+async def test_replicas_follow_their_holder_take_its_place_and_go(tmp_path: Path, forge: Forge, place: str) -> None:
+    settings = OPEN | {"replicas": 2}
+    repos = [forge.create(f"twice/{n}", {"a.txt": b"%d\n" % n}) for n in range(5)]
+    async with coordinator(tmp_path, place, **settings) as engine, machines(engine, tmp_path, 3) as all:
+        all[0].start()
+        for n in range(5):
+            await engine.core.sources.add(SYSTEM, forge.url(f"twice/{n}"))
+        await until(lambda: copied(engine, all[:1], 1))
+        for one in all[1:]:
+            one.start()
+        where: Where = await until(lambda: copied(engine, all, 2))
+        shown = await engine.core.sources.show(SYSTEM, next(iter(where.holders)))
+        assert len(shown.replicas) == 1 and shown.holder not in shown.replicas
+        assert sum(one.replicas for one in await engine.core.workers.list(SYSTEM)) == 5
+
+        commits = [repo.commit({"b.txt": b"followed\n"}) for repo in repos]
+        await until(lambda: told(engine, commits))
+
+        async def followed() -> bool:
+            return heads(all) == Counter({f"{commit}\n": 2 for commit in commits})
+
+        await until(followed)
+        where = await until(lambda: copied(engine, all, 2))
+
+        # the machine is lost with its disk; while nobody knows, upstream moves on
+        dead = next(one for one in all if one.data.name in where.holders.values())
+        living = [one for one in all if one is not dead]
+        before = len(await moved(engine))
+        await dead.stop()
+        shutil.rmtree(dead.data / "mirrors")
+        commits = [repo.commit({"c.txt": b"later\n"}) for repo in repos]
+        await until(lambda: copied(engine, living, 2))
+        heirs = {source: new for source, old, new in (await moved(engine))[before:] if old == dead.data.name}
+        assert heirs == {id: min(where.copies[id]) for id, one in where.holders.items() if one == dead.data.name}
+        await until(lambda: told(engine, commits))
+        clones = Counter(request.path for request in forge.requests if request.clone)
+        assert set(clones.values()) == {1} and len(clones) == len(repos)
+
+        # it comes back: what it had is not its own any more, and it gets its share again
+        dead.start()
+        await until(lambda: copied(engine, all, 2))
+        changes = await engine.db.read("SELECT new FROM change WHERE entry = 'refs/heads/main'")
+        assert len(changes) == 3 * len(repos)
+
+        await engine.core.sources.remove(SYSTEM, shown.id)
+        await until(lambda: copied(engine, all, 2))
+        await engine.stop_serving()
+        async with coordinator(tmp_path, place, **OPEN) as later:
+            await until(lambda: copied(later, all, 1))
+
+
+async def test_what_has_arrived_of_a_copy_that_is_given_up_is_removed(tmp_path: Path) -> None:
+    offer = Offer(("noop",), {"own": 1}, mirror=True)
+    async with (
+        coordinator(tmp_path, "sqlite:", **OPEN | {"grace": 600.0}) as engine,
+        hand(engine, offer=offer),
+        machines(engine, tmp_path, 1) as (machine,),
+    ):
+        source = (await engine.core.sources.add(SYSTEM, "https://host.example/x")).source.id
+        await engine.sql("UPDATE source SET last_fetched = 1.0")
+        machine.start()
+
+        async def joined() -> str:
+            rows = await engine.db.read("SELECT id FROM member WHERE name = :name", name=machine.data.name)
+            return str(rows[0]["id"]) if rows else ""
+
+        member = await until(joined)
+        moves = Moves(engine.db, engine.clock, engine.core.fleet, engine.core.sources.raise_epoch)
+
+        async def obeyed() -> bool:
+            return not await engine.db.read("SELECT n FROM ordered WHERE member = :member", member=member)
+
+        await moves.copy([(source, member), (source, "wrk_1"), ("src_gone", member)])
+        rows = await engine.db.read("SELECT source, member, complete FROM source_replica")
+        assert rows == [{"source": source, "member": member, "complete": 0}], "not its holder, and nothing that is gone"
+        await until(obeyed)
+        assert await moves.under_way() == 1
+        part = folder_of(machine.data, source)
+        subprocess.run(["git", "init", "-q", "--bare", part], check=True)
+        await machine.stop()
+        await moves.release([(source, member)])
+        await changed(engine.db, source)  # nobody has to follow any more
+        machine.start()
+        await until(obeyed)
+
+        async def removed() -> bool:
+            return not part.exists()
+
+        await until(removed)
+        assert await moves.under_way() == 0
+
+
+async def test_only_when_nobody_who_has_it_can_be_reached_the_upstream_is_asked(tmp_path: Path, forge: Forge) -> None:
+    commit = forge.create("last/resort", {"a.txt": b"a\n"}).commit({"b.txt": b"b\n"})
+    held = Held("src_1", 1, "git", forge.url("last/resort"), 1, primary=False)
+    asked: list[AskBody] = []
+
+    async def ask(body: AskBody, seconds: float | None) -> AnswerBody:
+        asked.append(body)
+        return Nothing() if isinstance(body, Copied) else CopyFrom(held)
+
+    clock, settings = SystemClock(), Settings(data=str(tmp_path), allow_networks=SETTINGS.allow_networks)
+    kind = GitKind(settings, tmp_path, clock)
+    replicating = Replicating(settings, "wrk_1", {"git": kind}, ask, lambda: Dial(("unix:/nowhere",)), clock)
+    try:
+        for failures, complete in ((0, 0.0), (5, 0.0), (9, 1.0)):
+            watch = Watch(held, failures=failures, last_looked=complete)
+            assert "can be reached" in await replicating.follow(watch)
+        assert not forge.requests and Copied("src_1") not in asked
+        assert await replicating.follow(Watch(held, failures=6)) == ""
+        assert (await kind.versions(held))["refs/heads/main"] == commit
+        assert asked[-1] == Copied("src_1")
+
+        async def refused(body: AskBody, seconds: float | None) -> AnswerBody:
+            raise NotFound("the source src_1 was removed")
+
+        gone = Replicating(settings, "wrk_1", {"git": kind}, refused, lambda: Dial(("unix:/nowhere",)), clock)
+        before = len(forge.requests)
+        assert "was removed" in await gone.follow(Watch(held, failures=6))
+        assert len(forge.requests) == before
+    finally:
+        await kind.close()
