@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from skep.dataone.client import NodeClient, Refused
+from skep.dataone.exchange import Exchange
 from skep.dataone.formats import FormatList, Formats
 from skep.dataone.types import FormatType, ObjectFormat, ObjectFormatList
 from skep.errors import SkepError
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import ca_bundle
 from skep.testing.membernode import Faults, MemberNode
 from tests.dataone.cn_house import Served, served
@@ -62,7 +62,7 @@ async def test_other_processes_learn_it_too(farm: Farm) -> None:
 
 async def test_the_list_of_another_node_is_taken_over_and_a_bad_one_is_not(farm: Farm, cn: Served) -> None:
     cn.core.dataone.store.formats.learn(listed().object_format)
-    http = Http(ca=ca_bundle(), timeout=10.0, largest=1 << 20, connections=2)
+    http = Exchange(ca=ca_bundle(), timeout=10.0, largest=1 << 20)
     guard = Guard(farm.settings, farm.clock, local=False)
     try:
         found = await NodeClient(http, guard, farm.clock, cn.base, "v2", None).formats()
@@ -73,4 +73,4 @@ async def test_the_list_of_another_node_is_taken_over_and_a_bad_one_is_not(farm:
         with pytest.raises(SkepError):
             await NodeClient(http, guard, farm.clock, "http://10.0.0.1/cn", "v2", None).formats()
     finally:
-        await http.close()
+        http.close()

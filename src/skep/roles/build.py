@@ -205,7 +205,7 @@ async def open_rooms(
             triggers.follow,
             triggers.follow_clock,
             dataone.follow,
-            parts.formats(settings, dataone, http, clock),
+            parts.formats(stack, settings, dataone, clock),
             Notices(db, clock, http, HostGuard(settings, clock, local=False)).follow,
             partial(statuses.keep, partial(parts.alive, fleet)),
             *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),

@@ -9,6 +9,7 @@ from typing import Any
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.dataone.client import NodeClient
+from skep.dataone.exchange import Exchange
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
 from skep.dataone.index import RecordIndex
@@ -130,10 +131,12 @@ def dataone(
     return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
 
 
-def formats(settings: Settings, dataone: DataOne, http: Http, clock: Clock) -> Loop:
+def formats(stack: AsyncExitStack, settings: Settings, dataone: DataOne, clock: Clock) -> Loop:
     """Follows the list of formats of another Coordinating Node, if there is to be one."""
     guard, url = HostGuard(settings, clock, local=False), base_of(settings.dataone_formats)
-    fetch = NodeClient(http, guard, clock, url, "v2", None).formats if url else None
+    exchange = Exchange(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING)
+    stack.callback(exchange.close)
+    fetch = NodeClient(exchange, guard, clock, url, "v2", None).formats if url else None
     return partial(dataone.store.format_list.follow, fetch)
 
 
