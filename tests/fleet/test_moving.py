@@ -50,8 +50,10 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         assert set(clones.values()) == {1}  # copies came from the first worker
         await until(lambda: gathered(engine, 16))
 
-        reports = await engine.db.read("SELECT DISTINCT source FROM report")
-        assert len(reports) == 16  # and what analysis found came along
+        async def reported() -> bool:
+            return len(await engine.db.read("SELECT DISTINCT source FROM report")) == 16
+
+        await until(reported)  # and what analysis found came along
         assert list((tmp_path / "incoming").iterdir()) == []
 
         (second,) = [id for id in await holders(engine) if id != await member_of(engine, one)]
@@ -63,6 +65,12 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         # one clone, one later commit: each told once, whoever told it
         changes = await engine.db.read("SELECT entry, new FROM change WHERE entry = 'refs/heads/main'")
         assert len(changes) == 2 * len(repos)
+
+        async def seen() -> bool:
+            copies = await engine.db.read("SELECT state FROM task WHERE kind = 'replicate'")
+            return bool(copies) and {row["state"] for row in copies} == {"FINISHED"}
+
+        await until(seen)
         moved = await engine.db.read("SELECT what FROM audit WHERE verb = 'source.move'")
         assert {row["what"].split()[1] for row in moved} == set(await holders(engine)) | {second}
 

@@ -17,7 +17,7 @@ from skep.fleet.service import OFFERED, Fleet, member_of
 from skep.model.caller import SYSTEM
 
 #: a copy that takes longer keeps no other from beginning
-_PATIENCE = 3_600.0
+PATIENCE = 3_600.0
 #: of a holder that changed meanwhile no copy is made, nor of a source that is gone
 _COPY = (
     "INSERT INTO source_replica (source, member, complete, at) SELECT source, :member, 0, :now FROM holding "
@@ -116,5 +116,5 @@ class Moves:
 
     async def under_way(self) -> int:
         sql = "SELECT count(*) AS n FROM source_replica WHERE complete = 0 AND at > :since"
-        rows = await self._db.read(sql, since=self._clock.now() - _PATIENCE)
+        rows = await self._db.read(sql, since=self._clock.now() - PATIENCE)
         return int(rows[0]["n"])

@@ -197,7 +197,7 @@ async def open_rooms(
             partial(adoption.verify, settings.reindex_every, clock),
             parts.follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
-            Moving(db, clock, fleet, moves, owners, settings.beat_every).follow,
+            Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
             dispatcher.run,
             dispatcher.keep,
             partial(news.tell, db, topics, clock),

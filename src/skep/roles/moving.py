@@ -10,12 +10,16 @@ from itertools import islice
 
 from skep.clock import Clock
 from skep.engines.db.base import Database
-from skep.fleet.moves import Moves
+from skep.fleet.moves import PATIENCE, Moves
 from skep.fleet.service import FLEET, Fleet
+from skep.model.caller import SYSTEM
+from skep.model.task import ContextSpec, TaskSpec
+from skep.tasks.contexts import Contexts
 from skep.tasks.owners import Owners
 
 log = logging.getLogger(__name__)
 
+CAUSE = "move"
 _SMALLEST, _LARGEST = 8, 512
 _AT_ONCE = 1_000
 #: everything is looked at again so often, whether or not anything rang
@@ -26,12 +30,20 @@ _SOON = 1.0
 
 class Moving:
     def __init__(
-        self, db: Database, clock: Clock, fleet: Fleet, moves: Moves, owners: Owners, beat_every: float
+        self,
+        db: Database,
+        clock: Clock,
+        fleet: Fleet,
+        moves: Moves,
+        contexts: Contexts,
+        owners: Owners,
+        beat_every: float,
     ) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
         self._moves = moves
+        self._contexts = contexts
         self._owners = owners
         self._beat_every = beat_every
         self._batch = _SMALLEST
@@ -79,4 +91,11 @@ class Moving:
         if batch := list(islice(self._waiting, max(0, self._batch - self._under_way))):
             await self._moves.copy(batch)
             self._under_way += len(batch)
+            tasks = tuple(_task(*one) for one in batch)
+            await self._contexts.submit(SYSTEM, ContextSpec(f"copy {len(batch)} sources", tasks), cause=CAUSE)
             log.info("%d copies are being made", self._under_way)
+
+
+def _task(source: str, member: str) -> TaskSpec:
+    """The copy is ordered; the task is where people see it, and what became of it."""
+    return TaskSpec(source, "replicate", arguments={"source": source}, selector=f'id == "{member}"', timeout=PATIENCE)

@@ -1,10 +1,12 @@
 """Copies of sources that others hold: from whoever has them, from the upstream as a last resort."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from skep.clock import Clock
 from skep.config import Settings
@@ -14,6 +16,7 @@ from skep.link.dial import Dial
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.copying import Copied, CopyFrom, CopyWanted
 from skep.model.source import Failure, Held
+from skep.model.task import Run
 from skep.sources.base import Kind, Moved
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
@@ -22,10 +25,14 @@ from skep.worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
+KIND = "replicate"
+
 #: so often whoever has it is asked before the upstream is: for five minutes
 _TRIES = 6
 #: a coordinator that is away keeps nobody from asking the upstream
 _TICKET_SECONDS = 30.0
+#: a copy may also be complete because its worker has become the holder
+_LOOK_SECONDS = 5.0
 
 
 class Replicating:
@@ -46,6 +53,17 @@ class Replicating:
         self._ask = ask
         self._here = here
         self._clock = clock
+        self._followed = asyncio.Event()
+
+    async def replicate(self, run: Run, find: Callable[[str], Awaitable[Watch | None]]) -> dict[str, Any]:
+        """The kind of task: ends when the copy that was ordered is complete, for whoever wants to see it."""
+        source = str(run.spec.arguments.get("source", ""))
+        while True:
+            followed, watch = self._followed, await find(source)
+            if watch is not None and (watch.held.primary or watch.last_looked):
+                return {"source": source}
+            with suppress(TimeoutError):
+                await asyncio.wait_for(followed.wait(), _LOOK_SECONDS)
 
     async def follow(self, watch: Watch) -> str:
         """Bring a replica to where its holder's mirror stands; empty, or why that cannot be done yet."""
@@ -60,6 +78,9 @@ class Replicating:
             await self._ask(Copied(held.source), _TICKET_SECONDS)
         except SkepError as error:  # the coordinator is away, or it is not wanted here any more
             return error.message
+        finally:
+            self._followed.set()
+            self._followed = asyncio.Event()
         return ""
 
     async def recover(self, held: Held) -> None:

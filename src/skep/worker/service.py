@@ -34,7 +34,7 @@ from skep.worker.offering import Offering
 from skep.worker.packages import Packages
 from skep.worker.poller import Poller
 from skep.worker.recording import Recording
-from skep.worker.replicating import Replicating
+from skep.worker.replicating import KIND, Replicating
 from skep.worker.store import Store
 
 #: how long a start waits for the credentials
@@ -103,7 +103,8 @@ class Worker:
                 self._settings, store.member, self._kinds, link.ask, lambda: link.here, self._clock
             )
             post.poller.visits.copy, post.poller.visits.follow = replicating.recover, replicating.follow
-            own |= {**indexing.kinds, "fsck": checking.fsck}
+            copied = partial(replicating.replicate, find=store.watch)
+            own |= {**indexing.kinds, "fsck": checking.fsck, KIND: copied}
         post.offering = Offering(self._settings, self._data, self._clock, own)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
