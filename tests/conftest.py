@@ -32,13 +32,17 @@ def opensearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearchN
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """The URL of an empty database, one of each engine."""
     if request.param == "sqlite":
-        db = await find("db", "sqlite:")("sqlite:", data=tmp_path, durability="full")
-        yield db
-        await db.close()
+        yield "sqlite:"
         return
     async with fresh_database(request.getfixturevalue("postgres_url")) as url:
-        db = await find("db", url)(url, data=tmp_path, durability="full")
-        yield db
-        await db.close()
+        yield url
+
+
+@pytest.fixture
+async def database(place: str, tmp_path: Path) -> AsyncIterator[Database]:
+    db = await find("db", place)(place, data=tmp_path, durability="full")
+    yield db
+    await db.close()

@@ -3,10 +3,7 @@
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from skep.clock import SystemClock
 from skep.config import Settings
@@ -23,20 +20,10 @@ from skep.model.space import Nothing
 from skep.sources.git.kind import GitKind
 from skep.sources.git.mirror import folder_of
 from skep.testing.forge import Forge
-from skep.testing.postgres import fresh_database
 from skep.worker.replicating import Replicating
 from skep.worker.watch import Watch
 from tests.fleet.yard import OPEN, SETTINGS, Machine, machines, told, until
 from tests.tasks.house import Engine, coordinator, hand
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    if request.param == "sqlite":
-        yield "sqlite:"
-        return
-    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
-        yield url
 
 
 class Where:

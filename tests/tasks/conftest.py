@@ -3,19 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.postgres import fresh_database
 from tests.tasks.house import Engine, MovableClock, coordinator
 from tests.tasks.rules_house import RulesHouse, rules_house
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """The URL of an empty database, one of each engine."""
-    if request.param == "sqlite":
-        yield "sqlite:"
-        return
-    async with fresh_database(request.getfixturevalue("postgres_url")) as url:
-        yield url
 
 
 @pytest.fixture

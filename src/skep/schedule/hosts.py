@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-#: the host of local paths: no rate, only so many at once
-LOCAL = ""
+#: the host of local paths, and of replicas, whose holders are asked: no rate and no share, only so many at once
+LOCAL, REPLICAS = "", "(replicas)"
+_OWN = (LOCAL, REPLICAS)
 #: a host that sent us away is asked at half the rate afterwards; this time doubles it again
 _RECOVERY_SECONDS = 1800.0
 _SLOWEST = 1 / 1024
@@ -93,11 +94,12 @@ class Hosts:
     def delay(self, name: str, now: float) -> float:
         """Seconds until it may be asked: 0 now, inf when somebody has to leave first."""
         host = self._host(name, now)
-        if host.running >= max(1, int(host.limit.concurrency * self.share)):
+        share = 1.0 if name in _OWN else self.share
+        if host.running >= max(1, int(host.limit.concurrency * share)):
             return math.inf
         if now < host.rest.until:
             return host.rest.until - now
-        return 0.0 if name == LOCAL else host.bucket.delay(now, self.share * host.rest.pace_at(now))
+        return 0.0 if name in _OWN else host.bucket.delay(now, share * host.rest.pace_at(now))
 
     def enter(self, name: str, now: float) -> None:
         host = self._host(name, now)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.schedule.hosts import Bucket, Hosts, Limit
+from skep.schedule.hosts import REPLICAS, Bucket, Hosts, Limit
 from skep.schedule.picker import Picker
 from skep.schedule.policy import BURST_SECONDS
 from skep.worker.hands import Hands
@@ -120,4 +120,6 @@ def _hosts(settings: Settings) -> Hosts:
         host.name.lower(): Limit(host.concurrency or usual.concurrency, host.rate or usual.rate)
         for host in settings.host
     }
+    # whatever has to be copied, upstreams do not wait for all hands
+    by_name[REPLICAS] = Limit(max(1, settings.fetch_concurrency // 2), usual.rate)
     return Hosts(usual, by_name)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from skep.model.source import Held
-from skep.schedule.hosts import LOCAL, host_of
+from skep.schedule.hosts import REPLICAS, host_of
 from skep.schedule.plan import Plan
 
 
@@ -20,7 +20,7 @@ class Watch(Plan):
     host: str = ""
 
     def __post_init__(self) -> None:
-        self.host = host_of(self.held.url) if self.held.primary else LOCAL  # a replica asks no upstream
+        self.host = host_of(self.held.url) if self.held.primary else REPLICAS
 
     @property
     def source(self) -> str:
