@@ -69,3 +69,16 @@ async def test_records_are_filled_again_when_they_are_lost(tmp_path: Path) -> No
     async with coordinator(tmp_path, "sqlite:") as engine:
         assert await found(engine, "type:report pour") == ["host.example/tea"]
         assert msgspec.json.encode(await engine.core.reports.show(SYSTEM, "host.example/tea"))
+
+
+async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with coordinator(tmp_path, "sqlite:") as engine:
+        first = await store(engine, "https://host.example/tea", report("Go", 12.0, "pour"))
+        await store(engine, "https://host.example/pot", report("Python", 2.0, "pour"))
+        await until(engine, "type:report pour", ["host.example/pot", "host.example/tea"])
+        await engine.stop_serving()
+        await engine.core.sources.remove(SYSTEM, first)
+        await store(engine, "https://host.example/cup", report("C", 2.0, "pour"))
+        assert await engine.sql("SELECT name FROM report_place")
+    async with coordinator(tmp_path, "sqlite:") as engine:
+        assert await found(engine, "type:report pour") == ["host.example/cup", "host.example/pot"]

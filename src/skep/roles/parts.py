@@ -92,8 +92,8 @@ def fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
     )
 
 
-async def records(db: Database, engine: Records, search: Search, dataone: DataOne) -> ReportRecords:
-    reports = ReportRecords(db, engine)
+async def records(settings: Settings, db: Database, engine: Records, search: Search, dataone: DataOne) -> ReportRecords:
+    reports = ReportRecords(db, engine, _own(settings, db))
     for room in (reports, dataone.index):
         await room.start()
     search.records |= {"report": reports.search, "record": dataone.index.find}
@@ -126,8 +126,8 @@ def dataone(
         full_every=settings.dataone_full_every,
     )
     after, within = settings.dataone_index_after, settings.dataone_index_within
-    name = f"{socket.gethostname()}:{settings.data}" if db.shared else ""
-    index = RecordIndex(db, clock, store, records, after=after, within=within, base=base, name=name)
+    own = _own(settings, db)
+    index = RecordIndex(db, clock, store, records, after=after, within=within, base=base, name=own)
     return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
 
 
@@ -138,6 +138,11 @@ def formats(stack: AsyncExitStack, settings: Settings, dataone: DataOne, clock: 
     stack.callback(exchange.close)
     fetch = NodeClient(exchange, guard, clock, url, "v2", None).formats if url else None
     return partial(dataone.store.format_list.follow, fetch)
+
+
+def _own(settings: Settings, db: Database) -> str:
+    """Names the records of this process, where others on the same database have theirs."""
+    return f"{socket.gethostname()}:{settings.data}" if db.shared else ""
 
 
 def http(settings: Settings) -> Http:

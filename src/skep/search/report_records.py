@@ -34,19 +34,38 @@ KIND = Kind(
     words=("name", "function", "path"),
 )
 _AT_ONCE = 1_000
+#: at a start reports are read again from so long before the newest that was read: clocks differ
+_OVERLAP_SECONDS = 600.0
+_STEPS = [
+    """
+    CREATE TABLE report_place (
+        name TEXT PRIMARY KEY, revision BIGINT NOT NULL, number BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL
+    )
+    """
+]
+_NOTE = (
+    "INSERT INTO report_place (name, revision, number, since) VALUES (:name, :revision, :number, :since) "
+    "ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, number = excluded.number, since = excluded.since"
+)
 _VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 
 
 class ReportRecords:
-    def __init__(self, db: Database, records: Records) -> None:
+    def __init__(self, db: Database, records: Records, name: str = "") -> None:
+        """`name`: of these records, where several processes have some of their own."""
         self._db = db
         self._records = records
+        self._name = name
         #: what was read so far: of the catalogue, and of the reports
         self._place = (-1, -1)
         self._since = 0.0
 
     async def start(self) -> None:
+        await self._db.migrate("report_records", _STEPS)
         anew = await self._records.declare(KIND)
+        for row in await self._db.read("SELECT * FROM report_place WHERE name = :name", name=self._name):
+            if not anew:
+                self._place, self._since = (row["revision"], row["number"]), row["since"] - _OVERLAP_SECONDS
         await self.refresh()
         if anew:
             await self._records.filled(KIND.name)
@@ -59,28 +78,35 @@ class ReportRecords:
                 await bell.wait(30.0)
 
     async def refresh(self) -> None:
+        before = self._place, self._since
         while changed := await named(self._db, *self._place, _AT_ONCE):
-            await self._put([source.id for source in changed])
+            if gone := [source.id for source in changed if not source.living]:
+                await self._records.delete(KIND.name, OneOf("id", gone))
+            await self._put([source.id for source in changed if source.living])
             self._place = (changed[-1].revision, changed[-1].number)
         fresh = await self._db.read("SELECT source, at FROM report WHERE at > :since ORDER BY at", since=self._since)
         for first in range(0, len(fresh), _AT_ONCE):
             rows = fresh[first : first + _AT_ONCE]
             await self._put([row["source"] for row in rows])
             self._since = rows[-1]["at"]
+        if before != (self._place, self._since):
+            said: dict[str, Value] = {
+                "name": self._name,
+                "revision": self._place[0],
+                "number": self._place[1],
+                "since": self._since,
+            }
+            await self._db.write(lambda tx: tx.rows(_NOTE, **said), runtime=True)
 
     async def _put(self, sources: Sequence[str]) -> None:
-        """As they stand now; those that are gone, or have no report, have no record."""
+        """As they stand now; those that have no report have no record."""
         given: dict[str, Value] = {f"s{n}": source for n, source in enumerate(dict.fromkeys(sources))}
         rows = await self._db.read(
             "SELECT source.id, source.name, source.visibility, report.body FROM source JOIN report "  # noqa: S608
             "ON report.source = source.id AND report.at = (SELECT max(at) FROM report WHERE source = source.id) "
-            f"WHERE source.state <> 'removed' AND source.id IN ({', '.join(f':{name}' for name in given)})",
+            f"WHERE source.state <> 'removed' AND source.id IN ({', '.join(f':{name}' for name in given) or 'NULL'})",
             **given,
         )
-        known = {row["id"] for row in rows}
-        gone = [source for source in given.values() if source not in known]
-        if gone:
-            await self._records.delete(KIND.name, OneOf("id", [str(source) for source in gone]))
         if rows:
             await self._records.put(KIND.name, [_record(row) for row in rows])
 
