@@ -28,6 +28,8 @@ class Line:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: set[socket.socket] = set()
         self.whole = True
+        #: bytes, there and back
+        self.carried = [0, 0]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -55,15 +57,16 @@ class Line:
                 return
             with socket.create_connection((self._target[0], int(self._target[2]))) as far:
                 self._open |= {near, far}
-                back = threading.Thread(target=self._copy, args=(far, near), daemon=True)
+                back = threading.Thread(target=self._copy, args=(far, near, 1), daemon=True)
                 back.start()
-                self._copy(near, far)
+                self._copy(near, far, 0)
                 back.join()
                 self._open -= {near, far}
 
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, way: int) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
+                self.carried[way] += len(data)
                 sink.sendall(data)
         for one in (source, sink):
             with suppress(OSError):
