@@ -1,5 +1,6 @@
 """Who is asked for copies, what they say, and what follows from it."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from skep.dataone.asks import Errand, Ran
-from skep.dataone.replication import AGAIN, SILENT
+from skep.dataone.replication import AGAIN, SILENT, Replication
 from skep.dataone.tables import AUDIT
 from skep.dataone.targets import MOST_OPEN, Load, Plan, plan
 from skep.dataone.types import (
@@ -271,6 +272,15 @@ async def test_no_node_gets_more_than_it_can_bear_and_the_rest_waits(farm: Farm)
     await all_steps(farm)
     lacking = [n for n in range(MOST_OPEN + 3) if not {"B", "C"} & (await statuses(farm, f"p{n:02}")).keys()]
     assert lacking == []
+
+
+async def test_two_processes_do_not_ask_for_the_same_copy_twice(farm: Farm) -> None:
+    await approve(farm, *(node(name) for name in "ABCDE"))
+    await put_object(farm.store, meta_of("p", DATA, replication_policy=TWO), None, NODE)
+    other = Replication(farm.db, farm.clock, farm.store, farm.nodes)
+    await asyncio.gather(farm.replication.step(), other.step())
+    await all_steps(farm)
+    assert list((await statuses(farm)).values()).count("requested") == 2
 
 
 async def test_what_is_deleted_is_asked_for_no_more(farm: Farm) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from skep.clock import Clock
 from skep.dataone.asks import Errand, Ran
@@ -12,7 +13,7 @@ from skep.dataone.pids import encode
 from skep.dataone.replicas import OVER, Replicas
 from skep.dataone.settle import LADDER
 from skep.dataone.store import Store
-from skep.dataone.tables import AUDIT, Stored, alone, among
+from skep.dataone.tables import AUDIT, Stored, alone, among, holders
 from skep.dataone.targets import Load, plan
 from skep.dataone.types import Checksum, Node
 from skep.dataone.xml import parse, render
@@ -75,7 +76,7 @@ class Replication(Replicas):
             self._weights, self._weighed = kept, now
         counts = {row["node"]: int(row["n"]) for row in await self._db.read(_OPEN)}
         nodes = {*self._weights, *counts}
-        return {urn: msgspec.structs.replace(self._weights.get(urn, Load()), open=counts.get(urn, 0)) for urn in nodes}
+        return {urn: replace(self._weights.get(urn, Load()), open=counts.get(urn, 0)) for urn in nodes}
 
     async def _look(
         self,
@@ -98,6 +99,8 @@ class Replication(Replicas):
             if one is None:
                 done += await self._forget(tx, mine)
                 continue
+            # another process may have asked for copies since it was read
+            one = replace(one, meta=replace(one.meta, replica=holders(mine)))
             done += await self._follow_up(tx, one, mine, now)
             held = {row["node"] for row in mine if row["status"] not in OVER or _rests(row, now)}
             ahead = plan(one.meta, nodes, held, loads)

@@ -101,9 +101,12 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 def stored(row: Row, replicas: Sequence[Row] = ()) -> Stored:
-    holders = tuple(Replica(one["node"], one["status"], one["verified"]) for one in replicas)
-    meta = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"], replica=holders)
+    meta = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"], replica=holders(replicas))
     return Stored(meta, row["kind"], bool(row["deleted"]), row["blob"], row["start"] or 0, row["changed"])
+
+
+def holders(rows: Sequence[Row]) -> tuple[Replica, ...]:
+    return tuple(Replica(row["node"], row["status"], row["verified"]) for row in rows)
 
 
 def meta_row(meta: SystemMetadata, kind: FormatType, now: float) -> dict[str, Value]:
