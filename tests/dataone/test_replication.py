@@ -26,6 +26,8 @@ from skep.dataone.xml import render
 from skep.engines.db.base import Tx
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.model.caller import SYSTEM, Caller
+from skep.model.dataone import NodeEdit
+from skep.testing.membernode import MemberNode
 from skep.testing.offers import put_object
 from tests.dataone.farm import Farm
 from tests.dataone.objects import NODE, meta_of
@@ -33,7 +35,7 @@ from tests.dataone.objects import NODE, meta_of
 DATA = b"1,2\n"
 
 
-def node(name: str, **more: Any) -> Node:
+def target(name: str, **more: Any) -> Node:
     given: dict[str, Any] = {
         "identifier": f"urn:node:{name}",
         "name": name,
@@ -51,7 +53,7 @@ def wants(policy: ReplicationPolicy | None, *replicas: Replica, **more: Any) -> 
 
 
 def limited(name: str, *policy: Any, **more: Any) -> Node:
-    return node(name, node_replication_policy=NodeReplicationPolicy(*policy, **more))
+    return target(name, node_replication_policy=NodeReplicationPolicy(*policy, **more))
 
 
 def at(name: str, status: ReplicaStatus) -> Replica:
@@ -59,7 +61,7 @@ def at(name: str, status: ReplicaStatus) -> Replica:
 
 
 TWO = ReplicationPolicy(True, 2)
-NODES = [node("A"), node("B"), node("C"), node("D")]
+NODES = [target("A"), target("B"), target("C"), target("D")]
 DONE = Replica(NODE, "completed", 1)
 PREFERS_D = replace(TWO, preferred_member_node=("urn:node:D",))
 FULL = Load(open=MOST_OPEN)
@@ -91,13 +93,19 @@ CASES: dict[str, Case] = {
         0,
         False,
     ),
-    "too large": (wants(TWO, DONE), [limited("B", 3), node("C")], "C", 1, False),
+    "too large": (wants(TWO, DONE), [limited("B", 3), target("C")], "C", 1, False),
     "no room": (wants(TWO, DONE), [limited("B", None, 3)], "", 2, False),
     "other formats": (wants(TWO, DONE), [limited("B", allowed_object_format=("x",))], "", 2, False),
     "other nodes": (wants(TWO, DONE), [limited("B", allowed_node=("urn:node:Z",))], "", 2, False),
     "the right node": (wants(TWO, DONE), [limited("B", allowed_node=(NODE,))], "B", 1, False),
-    "does not replicate": (wants(TWO, DONE), [node("B", replicate=False), node("C", state="down")], "", 2, False),
-    "has no such service": (wants(TWO, DONE), [node("B", services=Services((Service("MNRead", "v2"),)))], "", 2, False),
+    "does not replicate": (wants(TWO, DONE), [target("B", replicate=False), target("C", state="down")], "", 2, False),
+    "has no such service": (
+        wants(TWO, DONE),
+        [target("B", services=Services())],
+        "",
+        2,
+        False,
+    ),
 }
 
 
@@ -175,7 +183,7 @@ def said(good: bool) -> bytes:
 
 
 async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"), node("C"))
+    await approve(farm, target("A"), target("B"), target("C"))
     await wanted(farm)
     assert await statuses(farm) == {"A": "completed", "B": "requested"}
     (asked,) = await errands(farm, "urn:node:B")
@@ -207,7 +215,7 @@ async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
 
 
 async def test_a_large_copy_is_not_read_to_check_it(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"))
+    await approve(farm, target("A"), target("B"))
     await wanted(farm, size=20_000_000)
     await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
     await all_steps(farm)
@@ -218,7 +226,7 @@ async def test_a_large_copy_is_not_read_to_check_it(farm: Farm) -> None:
 
 
 async def test_who_says_nothing_is_asked_again_and_given_up(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"), node("C"))
+    await approve(farm, target("A"), target("B"), target("C"))
     await wanted(farm)
     for pause in AGAIN[1:SILENT]:
         assert await statuses(farm) == {"A": "completed", "B": "requested"}
@@ -231,7 +239,7 @@ async def test_who_says_nothing_is_asked_again_and_given_up(farm: Farm) -> None:
 
 
 async def test_who_refuses_is_asked_after_all_others_and_after_a_while(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"), node("C"))
+    await approve(farm, target("A"), target("B"), target("C"))
     await wanted(farm)
     await ran(farm, *[Ran(one.id, 413) for one in await errands(farm, "urn:node:B")])
     await all_steps(farm)
@@ -248,7 +256,7 @@ async def test_who_refuses_is_asked_after_all_others_and_after_a_while(farm: Far
 
 
 async def test_an_answer_that_comes_late_undoes_nothing(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"))
+    await approve(farm, target("A"), target("B"))
     await wanted(farm)
     await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
     await ran(farm, Ran("replicate:urn:node:B:p", 409))
@@ -257,7 +265,7 @@ async def test_an_answer_that_comes_late_undoes_nothing(farm: Farm) -> None:
 
 async def test_no_node_gets_more_than_it_can_bear_and_the_rest_waits(farm: Farm) -> None:
     room = NodeReplicationPolicy(space_allocated=len(DATA) * (MOST_OPEN + 1))
-    await approve(farm, node("A"), node("B", node_replication_policy=room))
+    await approve(farm, target("A"), target("B", node_replication_policy=room))
     for n in range(MOST_OPEN + 3):
         await wanted(farm, f"p{n:02}")
     assert len(await errands(farm, "urn:node:B")) == MOST_OPEN
@@ -267,15 +275,42 @@ async def test_no_node_gets_more_than_it_can_bear_and_the_rest_waits(farm: Farm)
     await all_steps(farm)
     held = [pid for n in range(MOST_OPEN + 3) if "B" in await statuses(farm, pid := f"p{n:02}")]
     assert len(held) == MOST_OPEN + 1, "one more fits, then it is full"
-    await approve(farm, node("C"))
+    await approve(farm, target("C"))
     farm.clock.ahead += 3_601
     await all_steps(farm)
     lacking = [n for n in range(MOST_OPEN + 3) if not {"B", "C"} & (await statuses(farm, f"p{n:02}")).keys()]
     assert lacking == []
 
 
+async def test_every_change_leads_to_an_index_and_a_replication_task(farm: Farm, node: MemberNode) -> None:
+    async def tasks() -> set[tuple[str, str]]:
+        """Done with then."""
+        found = {work: await farm.store.backlog(work, 100) for work in ("index", "replicate")}
+        for work, waiting in found.items():
+            await farm.store.worked(work, waiting)
+        return {(work, pid) for work, waiting in found.items() for pid, _ in waiting}
+
+    both = {("index", "p"), ("replicate", "p")}
+    node.put("p", DATA)
+    held = await farm.add(node)
+    await farm.visit(held)
+    assert await tasks() == both, "insert"
+    await farm.visit(held)
+    assert await tasks() == set(), "nothing"
+    node.change("p", replication_policy=ReplicationPolicy(True, 1))
+    await farm.visit(held)
+    assert await tasks() == both, "update"
+    node.archive("p")
+    await farm.visit(held)
+    assert await tasks() == both, "archive"
+    node.delete("p")
+    await farm.nodes.reconcile(SYSTEM, node.id)
+    await farm.visit(held)
+    assert await farm.store.get("p") is None and await tasks() == both, "delete"
+
+
 async def test_two_processes_do_not_ask_for_the_same_copy_twice(farm: Farm) -> None:
-    await approve(farm, *(node(name) for name in "ABCDE"))
+    await approve(farm, *(target(name) for name in "ABCDE"))
     await put_object(farm.store, meta_of("p", DATA, replication_policy=TWO), None, NODE)
     other = Replication(farm.db, farm.clock, farm.store, farm.nodes)
     await asyncio.gather(farm.replication.step(), other.step())
@@ -283,8 +318,19 @@ async def test_two_processes_do_not_ask_for_the_same_copy_twice(farm: Farm) -> N
     assert list((await statuses(farm)).values()).count("requested") == 2
 
 
+async def test_a_paused_node_is_asked_for_nothing_and_keeps_its_copies(farm: Farm) -> None:
+    await approve(farm, *(target(name) for name in "ABC"))
+    await wanted(farm)
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    await farm.nodes.set(SYSTEM, "urn:node:B", NodeEdit(paused=True))
+    await farm.store.again("replicate", ["p"])
+    await wanted(farm, "q")
+    assert await statuses(farm) == {"A": "completed", "B": "completed"}
+    assert await statuses(farm, "q") == {"A": "completed", "C": "requested"}
+
+
 async def test_what_is_deleted_is_asked_for_no_more(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"))
+    await approve(farm, target("A"), target("B"))
     await wanted(farm)
     await farm.db.write(lambda tx: tx.rows("UPDATE sysmeta SET deleted = 1 WHERE pid = 'p'"))
     await farm.store.again("replicate", ["p"])
@@ -296,7 +342,7 @@ async def test_what_is_deleted_is_asked_for_no_more(farm: Farm) -> None:
 
 
 async def test_an_orphan_is_copied_from_who_has_it(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"), node("C"))
+    await approve(farm, target("A"), target("B"), target("C"))
     await wanted(farm)
     await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
     await farm.db.write(lambda tx: tx.rows("DELETE FROM replica WHERE node = :node", node=NODE))
@@ -309,7 +355,7 @@ async def test_an_orphan_is_copied_from_who_has_it(farm: Farm) -> None:
 
 
 async def test_a_new_policy_and_removal_need_the_right_serial(farm: Farm) -> None:
-    await approve(farm, node("A"), node("B"))
+    await approve(farm, target("A"), target("B"))
     await put_object(farm.store, meta_of("p", DATA), None, NODE)
     await farm.replication.step()
     one = await farm.store.get("p")

@@ -58,7 +58,7 @@ class Replication(Replicas):
         pids = dict.fromkeys([*(pid for pid, _ in waiting + unmet), *(row["pid"] for row in overdue)])
         if not pids:
             return 0
-        nodes, found = await self._nodes.all(), await self._store.get_many(pids)
+        nodes, found = await self._targets(), await self._store.get_many(pids)
         loads = await self._loads(now)
         done, loads, later = await self._db.write(partial(self._look, pids, found, nodes, loads, now))
         self._weights |= loads
@@ -67,6 +67,11 @@ class Replication(Replicas):
         for pause in set(later.values()):
             await self._store.again(_UNMET, [pid for pid in later if later[pid] == pause], after=pause)
         return done
+
+    async def _targets(self) -> list[Node]:
+        """All nodes; those that an operator has paused are as good as down."""
+        paused = {row["urn"] for row in await self._db.read("SELECT urn FROM member_node WHERE paused = 1")}
+        return [replace(node, state="down") if node.identifier in paused else node for node in await self._nodes.all()]
 
     async def _loads(self, now: float) -> dict[str, Load]:
         """Sums over all copies are kept for a while, as they cost; what is asked meanwhile is added to them."""

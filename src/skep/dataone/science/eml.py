@@ -21,8 +21,8 @@ def party(element: Element) -> str:
     return name or child(element, "organizationName") or child(element, "positionName")
 
 
-def ranked(rank: str) -> How:
-    return lambda one: child(one, "taxonRankValue") if child(one, "taxonRankName").lower() == rank else None
+def ranked(rank: str, name: str = "taxonRankName", value: str = "taxonRankValue") -> How:
+    return lambda one: child(one, value) if child(one, name).lower() == rank else None
 
 
 def species(element: Element) -> str | None:

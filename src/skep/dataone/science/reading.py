@@ -51,10 +51,11 @@ class Read(msgspec.Struct):
             self.notes.append(text[:300])
 
 
-def read(table: Table, body: bytes) -> Read:
+def read(table: Table, body: bytes, tree: Callable[[bytes], Element] | None = None) -> Read:
+    """`tree`: of what is no XML."""
     done = Read({}, [])
     try:
-        root = document(body)
+        root = (tree or document)(body)
     except ValueError as error:
         done.note(str(error))
         return done
