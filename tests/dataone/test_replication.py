@@ -236,6 +236,17 @@ async def test_who_says_nothing_is_asked_again_and_given_up(farm: Farm) -> None:
     farm.clock.ahead += AGAIN[SILENT] + 1
     await all_steps(farm)
     assert await statuses(farm) == {"A": "completed", "B": "failed", "C": "requested"}
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    assert (await statuses(farm))["B"] == "completed", "better late than never"
+
+
+async def test_what_is_archived_is_not_asked_for_again(farm: Farm) -> None:
+    await approve(farm, target("A"), target("B"))
+    await wanted(farm)
+    await wanted(farm, archived=True, date_sys_metadata_modified=2_000)
+    farm.clock.ahead += AGAIN[1] + 1
+    await all_steps(farm)
+    assert await statuses(farm) == {"A": "completed", "B": "failed"}
 
 
 async def test_who_refuses_is_asked_after_all_others_and_after_a_while(farm: Farm) -> None:

@@ -72,8 +72,9 @@ class Maps:
 
         await self._db.write(work)
 
-    async def members(self, map: str) -> list[str]:
-        rows = await self._db.read("SELECT one FROM relation WHERE map = :map AND kind = :kind", map=map, kind=_MEMBER)
+    async def members(self, map: str, limit: int) -> list[str]:
+        sql = "SELECT one FROM relation WHERE map = :map AND kind = :kind LIMIT :limit"
+        rows = await self._db.read(sql, map=map, kind=_MEMBER, limit=limit)
         return [row["one"] for row in rows]
 
     async def relations(self, objects: Collection[Stored]) -> dict[str, Relations]:

@@ -31,7 +31,7 @@ class Replicas:
         async def work(tx: Tx) -> None:
             await alone(tx)
             rows = await tx.rows("SELECT status FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=urn)
-            if not rows or rows[0]["status"] in OVER:
+            if not rows or rows[0]["status"] == "invalidated":
                 raise NotFound(f"{urn} was not asked to replicate {pid}")
             known = await tx.rows("SELECT algorithm, checksum FROM sysmeta WHERE pid = :pid", pid=pid)
             ours = Checksum(known[0]["checksum"], known[0]["algorithm"])

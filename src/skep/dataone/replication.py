@@ -14,7 +14,7 @@ from skep.dataone.replicas import OVER, Replicas
 from skep.dataone.settle import LADDER
 from skep.dataone.store import Store
 from skep.dataone.tables import AUDIT, Stored, alone, among, holders
-from skep.dataone.targets import Load, plan
+from skep.dataone.targets import Load, plan, wanted
 from skep.dataone.types import Checksum, Node
 from skep.dataone.xml import parse, render
 from skep.engines.db.base import Database, Row, Tx
@@ -135,7 +135,7 @@ class Replication(Replicas):
         for row in due:
             if row["status"] == "completed":
                 await self._audit(tx, one, row["node"], now)
-            elif row["tries"] >= SILENT:
+            elif row["tries"] >= SILENT or not wanted(one.meta):
                 await self.set(tx, one.meta.identifier, row["node"], "failed", now)
             else:
                 await self._request(tx, one, row["node"], int(row["tries"]), now)

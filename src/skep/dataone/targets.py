@@ -41,15 +41,21 @@ class Plan(msgspec.Struct, frozen=True):
     busy: bool = False
 
 
-def plan(meta: SystemMetadata, nodes: Sequence[Node], held: Collection[str], loads: Mapping[str, Load]) -> Plan:
-    """`held`: who has a copy, was asked for one, or failed not long ago. An archived object keeps the copies it has."""
+def wanted(meta: SystemMetadata) -> int:
+    """Copies. An archived object keeps those it has, and gets no others."""
     policy = meta.replication_policy
-    if policy is None or not policy.replication_allowed or meta.archived:
+    return policy.number_replicas if policy and policy.replication_allowed and not meta.archived else 0
+
+
+def plan(meta: SystemMetadata, nodes: Sequence[Node], held: Collection[str], loads: Mapping[str, Load]) -> Plan:
+    """`held`: who has a copy, was asked for one, or failed not long ago."""
+    policy = meta.replication_policy
+    if policy is None or not wanted(meta):
         return Plan([])
     # neither the original nor we are counted as copies
     others = {node.identifier for node in nodes} - {meta.authoritative_member_node}
     copies = [r for r in meta.replica if r.replication_status in _COUNTED and r.replica_member_node in others]
-    wanted = max(0, policy.number_replicas - len(copies))
+    more = max(0, wanted(meta) - len(copies))
     fit = [
         node.identifier
         for node in nodes
@@ -61,8 +67,8 @@ def plan(meta: SystemMetadata, nodes: Sequence[Node], held: Collection[str], loa
         load = loads.get(urn, Load())
         return not load.reliable, order.get(urn, len(order)), load.open, urn
 
-    free = sorted((urn for urn in fit if loads.get(urn, Load()).open < MOST_OPEN), key=rank)[:wanted]
-    lacking = wanted - len(free)
+    free = sorted((urn for urn in fit if loads.get(urn, Load()).open < MOST_OPEN), key=rank)[:more]
+    lacking = more - len(free)
     return Plan(free, lacking, lacking > 0 and len(fit) > len(free))
 
 

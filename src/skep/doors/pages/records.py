@@ -62,7 +62,7 @@ async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> R
 
 async def _members(core: TheCore, caller: Caller, map: str) -> list[tuple[str, str, str]]:
     """Identifier, title and format of each; of what the caller may not see, or we do not have, only the first."""
-    names = (await core.dataone.index.maps.members(map))[:_SHOWN]
+    names = await core.dataone.index.maps.members(map, _SHOWN)
     records = await _values(core, caller, names)
     return [
         (name, str(records.get(name, {}).get("title", "")), str(records.get(name, {}).get("formatId", "")))
