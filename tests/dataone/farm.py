@@ -5,6 +5,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from skep.access.service import Access
 from skep.config import Settings
 from skep.dataone.asks import Bring
@@ -40,7 +42,7 @@ class ShiftedClock:
         return 0.5
 
 
-async def _nothing(body: Any) -> None: ...
+async def nothing(body: Any) -> None: ...
 
 
 class Farm:
@@ -51,9 +53,14 @@ class Farm:
         self.settings = Settings(data=str(data), allow_networks=("127.0.0.0/8",), **settings)
         self._queue = queue
         self.asks: Counter[str] = Counter()
-        #: called before each ask
-        self.before: Any = _nothing
-        self.kind = DataoneKind(self.settings, data, self.clock)
+        #: called before each ask, and after it was answered
+        self.before: Any = nothing
+        self.after: Any = nothing
+        self.be_born()
+
+    def be_born(self) -> None:
+        """The worker begins (again), with nothing but what is on its disk."""
+        self.kind = DataoneKind(self.settings, self.data, self.clock)
         self.kind.connect(self._ask)
 
     async def start(self) -> "Farm":
@@ -84,7 +91,10 @@ class Farm:
     async def _ask(self, body: Any) -> Any:
         self.asks[type(body).__name__] += 1
         await self.before(body)
-        return await self.harvests.answer(body, Path(body.pack) if isinstance(body, Bring) and body.pack else None)
+        pack = Path(body.pack) if isinstance(body, Bring) and body.pack else None
+        answer = await self.harvests.answer(body, pack)
+        await self.after(body)
+        return answer
 
     async def look(self, held: Held, *, asked: bool = True) -> Any:
         return await self.kind.look(held, asked=asked)
@@ -129,6 +139,14 @@ class Farm:
 
     async def told(self) -> list[bytes]:
         return [one.body for one in await self.topics.read(SYSTEM, CHANGES, 0, 100_000)]
+
+    async def told_well(self) -> bool:
+        """Each change once, and those of one object in order."""
+        seen: dict[str, list[int]] = {}
+        for body in await self.told():
+            change = msgspec.json.decode(body)
+            seen.setdefault(change["entry"], []).append(change["seq"])
+        return all(numbers == list(range(1, len(numbers) + 1)) for numbers in seen.values())
 
     async def same_as(self, node: MemberNode) -> bool:
         """Everything that the node shows is here, byte for byte, and nothing else."""

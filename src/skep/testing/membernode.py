@@ -110,9 +110,7 @@ class MemberNode:
         self._objects: dict[str, tuple[SystemMetadata, bytes]] = {}
         self._ordered: list[SystemMetadata] | None = None
         self._pulls: list[threading.Thread] = []
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.node = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=id, daemon=True)
+        self._server = self._bound(0)
 
     # what a test does to it
 
@@ -181,17 +179,33 @@ class MemberNode:
         """Requests whose path holds this."""
         return [request for request in self.requests if part in request.path]
 
+    def _bound(self, port: int) -> Server:
+        server = Server(("127.0.0.1", port), Handler)
+        server.node = self
+        return server
+
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+        for pull in self._pulls:
+            pull.join()
+
+    def start(self) -> None:
+        """At the same address, if it was stopped."""
+        if self._server.fileno() < 0:
+            self._server = self._bound(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=self.id, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """In the middle of whatever it says."""
         self._server.shutdown()
         self._server.hang_up()
         self._server.server_close()
         self._thread.join()
-        for pull in self._pulls:
-            pull.join()
 
     # what it answers
 

@@ -35,7 +35,7 @@ class FolderBlobs:
 
     async def put(self, chunks: AsyncIterable[bytes]) -> BlobInfo:
         with _explained(self._root):
-            file = await asyncio.to_thread(self._begin)
+            file = self._begin()  # not in a thread: whoever is cancelled meanwhile would leave it open
             try:
                 hashed, size = hashlib.sha256(), 0
                 async for chunk in _gathered(chunks):
