@@ -43,3 +43,29 @@ async def test_changes_follow(farm: Farm, node: MemberNode) -> None:
     archived = await farm.store.get("p1")
     assert archived is not None and archived.meta.archived
     assert await farm.verdicts("p1") == ["new", "update"]
+
+
+async def test_without_a_schedule_a_node_is_looked_at_as_often_as_it_changes(farm: Farm, node: MemberNode) -> None:
+    node.schedule = None
+    held = await farm.add(node)
+    for pid in ("a", "b"):
+        node.put(pid, b"<eml/>", EML)
+        assert await farm.visit(held, asked=False) is None
+        assert farm.kind.changed(held), "so the next look comes sooner"
+        before = len(node.requests)
+        assert isinstance(await farm.look(held, asked=False), Same)
+        assert len(node.requests) == before + 1
+    assert await farm.same_as(node)
+
+
+async def test_a_schedule_is_kept_to(farm: Farm, node: MemberNode) -> None:
+    fill(node, 3)
+    held = await farm.add(node)
+    await farm.visit(held)
+    node.put("later", b"<eml/>", EML)
+    before = len(node.requests)
+    assert isinstance(await farm.look(held, asked=False), Same)
+    assert len(node.requests) in (before, before + 1), "its minute may just have come"
+    farm.clock.ahead += 600
+    await farm.visit(held, asked=False)
+    assert await farm.same_as(node)

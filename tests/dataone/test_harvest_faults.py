@@ -16,7 +16,7 @@ from skep.testing.membernode import Faults, MemberNode
 from skep.testing.offers import put_object
 from tests.dataone import farm as farms
 from tests.dataone.farm import Farm
-from tests.dataone.objects import EML, meta_of
+from tests.dataone.objects import EML, TRICKY, meta_of
 
 
 @pytest.fixture
@@ -346,20 +346,7 @@ async def test_data_by_policy(sqlite: Database, tmp_path: Any) -> None:
 
 
 async def test_tricky_identifiers(farm: Farm, node: MemberNode) -> None:
-    for pid in (
-        "a/b",
-        "a%2Fb",
-        "a?b#c",
-        "a+b",
-        "a;b",
-        "..",
-        "//",
-        "é日🐝",
-        "x" * 800,
-        "'\"<&>",
-        "a/../b",
-        ":@$!*()',~&=",
-    ):
+    for pid in (*TRICKY, ".", "..", "a%2Fb"):
         node.put(pid, pid.encode(), EML)
     assert await farm.visit(await farm.add(node)) is None
     assert await farm.same_as(node)

@@ -59,6 +59,9 @@ class MemoryKind:
     def more(self, source: Held) -> bool:
         return self.heavy(source)
 
+    def changed(self, source: Held) -> bool:
+        return False
+
     async def versions(self, source: Held) -> Mapping[str, str]:
         return self.mirror.get(source.source, {})
 

@@ -109,8 +109,8 @@ class Visit(Listing):
         self._handing: set[asyncio.Task[Queued]] = set()
         self._silent = 0
         self._broken: BaseException | None = None
-        #: objects handed over
-        self.brought = 0
+        #: objects handed over, and those of them that came whole
+        self.brought = self.whole = 0
 
     async def bring(self, until: float, report: Callable[[int, int], None]) -> None:
         """What waits, until there is nothing more or it is time to let others."""
@@ -273,4 +273,5 @@ class Visit(Listing):
         assert isinstance(found, Queued)
         self.due = found.due
         self.brought += len(done)
+        self.whole += sum(one.meta is not None for one in done)
         return found

@@ -78,8 +78,9 @@ class DataoneKind:
         self._folder = data.absolute() / "worker" / "packs"
         self._http: Exchange | None = None
         self._clients: dict[str, NodeClient] = {}
-        #: sources with more to do, and those that a look has listed just now
+        #: sources with more to do, those that brought something last time, and those that a look has listed just now
         self._more: set[str] = set()
+        self._changed: set[str] = set()
         self._listed: set[str] = set()
         #: source -> when it last said what it is
         self._met: dict[str, float] = {}
@@ -114,8 +115,12 @@ class DataoneKind:
     def more(self, source: Held) -> bool:
         return source.source in self._more
 
+    def changed(self, source: Held) -> bool:
+        return source.source in self._changed
+
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
-        self._more.discard(source.source)
+        for marked in (self._more, self._changed):
+            marked.discard(source.source)
         try:
             listed = source.source in self._listed
             self._listed.discard(source.source)
@@ -125,6 +130,8 @@ class DataoneKind:
             visit = self._visit(source, plan)
             until = self._clock.now() + _TURN
             whole = await self._go(visit, plan, listed, until, report)
+            if visit.whole:
+                self._changed.add(source.source)
             if isinstance(whole, Failure):
                 return whole
             if visit.due or not whole:

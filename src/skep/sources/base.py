@@ -70,6 +70,10 @@ class Kind(Protocol):
         """The last fetch was not the end: it goes on at once, when it is its turn."""
         ...
 
+    def changed(self, source: Held) -> bool:
+        """The last fetch brought something that its versions do not tell."""
+        ...
+
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         """Bring the mirror up to date; entry -> version as the mirror holds them, durable on return."""
         ...

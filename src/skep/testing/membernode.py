@@ -98,7 +98,10 @@ class MemberNode:
         #: where a replica is reported, with a token for it: https://HOST/cn
         self.cn, self.cn_token = "", ""
         self.versions = versions
-        self.schedule = schedule or Schedule(sec="0", min="0/5", hour="*", mday="*", mon="*", wday="?", year="*")
+        #: without one it is looked at as often as it changes
+        self.schedule: Schedule | None = schedule or Schedule(
+            sec="0", min="0/5", hour="*", mday="*", mon="*", wday="?", year="*"
+        )
         #: raised together by a test: a policy makes it a target of replication
         self.replication: NodeReplicationPolicy | None = None
         self.requests: list[Request] = []
@@ -216,7 +219,7 @@ class MemberNode:
             description="a node for tests",
             base_url=self.base,
             services=Services(tuple(Service(name, version) for version in self.versions for name in _SERVICES)),
-            synchronization=Synchronization(self.schedule),
+            synchronization=Synchronization(self.schedule) if self.schedule else None,
             node_replication_policy=self.replication,
             subject=(f"CN={self.id},DC=dataone,DC=org",),
             contact_subject=("CN=tester",),

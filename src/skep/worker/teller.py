@@ -43,11 +43,12 @@ class Teller:
         at: float,
         asks: int,
         more: bool = False,
+        changed: bool = False,
     ) -> None:
-        """`more`: it is not finished, and goes on when it is its turn in its lane."""
+        """`more`: it is not finished, and goes on when it is its turn in its lane. `changed`: though no version is."""
         now = dict(versions)
         body = _body(watch, told, now)
-        self._succeeded(watch, at, bool(body.moves))
+        self._succeeded(watch, at, changed or bool(body.moves))
         if more:
             watch.next_look = self._clock.now()
         await self._store.tell(watch, body, at=at, answers=asks, told=now, seen=seen)

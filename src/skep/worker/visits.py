@@ -81,8 +81,11 @@ class Visits:
             else:
                 # an answer that the fetch did not confirm (a lagging replica) must not pass for seen
                 seen = find.moved.seen if dict(versions) == dict(find.moved.versions) else ""
-                more = self._kinds[watch.held.kind].more(watch.held)
-                await self._teller.fetched(watch, told, versions, seen=seen, at=find.at, asks=find.asks, more=more)
+                kind = self._kinds[watch.held.kind]
+                more, changed = kind.more(watch.held), kind.changed(watch.held)
+                await self._teller.fetched(
+                    watch, told, versions, seen=seen, at=find.at, asks=find.asks, more=more, changed=changed
+                )
         except Exception as error:
             self._stumble(watch, error)
 

@@ -63,6 +63,9 @@ class GitKind:
     def more(self, source: Held) -> bool:
         return self.heavy(source)
 
+    def changed(self, source: Held) -> bool:
+        return False
+
     async def fetch(self, source: Held, moved: Moved, report: Report) -> Mapping[str, str] | Failure:
         mirror = Mirror(self.folder(source))
         try:
