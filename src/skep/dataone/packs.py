@@ -5,7 +5,8 @@ Every pack ends with a mark of its own, so that no two are the same blob: what i
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 from skep.clock import Clock
@@ -54,7 +55,8 @@ class Packs:
         mark = new_id("pck", now).encode()
         id = await asyncio.to_thread(_digest, file, mark)
         await self._db.write(lambda tx: tx.rows("INSERT INTO pack (blob, at) VALUES (:id, :now)", id=id, now=now))
-        await self._blobs.put(_sent(file, mark))
+        async with aclosing(_sent(file, mark)) as chunks:
+            await self._blobs.put(chunks)
         return id
 
     async def sweep(self) -> int:
@@ -82,6 +84,6 @@ def _digest(file: Path, mark: bytes) -> str:
     return hash.hexdigest()
 
 
-async def _sent(file: Path, mark: bytes) -> AsyncIterator[bytes]:
+async def _sent(file: Path, mark: bytes) -> AsyncGenerator[bytes, None]:
     for chunk in _chunks(file, mark):
         yield chunk
