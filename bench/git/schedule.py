@@ -83,6 +83,9 @@ class Still:
     def more(self, source: Held) -> bool:
         return self.heavy(source)
 
+    def changed(self, source: Held) -> bool:
+        return self.heavy(source)
+
     def connect(self, ask: Ask) -> None: ...
 
     def unlock(self, keys: Sequence[Key]) -> None: ...

@@ -95,7 +95,8 @@ async def member_of(engine: Engine, machine: Machine) -> str:
 
 async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_path: Path, forge: Forge) -> None:
     async with (
-        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN) as engine,
+        # times that a busy machine keeps to
+        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN | {"beat_every": 1.0, "grace": 6.0}) as engine,
         machines(engine, tmp_path, 2) as (one, two),
     ):
         one.start()

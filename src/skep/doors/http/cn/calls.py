@@ -285,7 +285,8 @@ def _types_11(root: str, inside: str) -> bytes:
 def _engine() -> str:
     fields = "".join(
         f"<queryField><name>{escape(field.name)}</name><type>{field.type}</type><searchable>true</searchable>"
-        f"<returnable>{str(field.stored).lower()}</returnable><sortable>{str(field.type != 'text' and not field.many).lower()}</sortable>"
+        f"<returnable>{str(field.stored).lower()}</returnable>"
+        f"<sortable>{str(field.type != 'text' and not field.many).lower()}</sortable>"
         f"<multivalued>{str(field.many).lower()}</multivalued></queryField>"
         for field in KIND.fields
         if field.name not in HIDDEN
