@@ -13,6 +13,7 @@ from skep.link.client import LinkClient
 from skep.link.dial import Dial
 from skep.link.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
 from skep.link.server import LinkServer
+from skep.loops import kept
 from skep.model.caller import SYSTEM
 from skep.model.credential import Key
 from skep.model.member import Offer
@@ -129,7 +130,7 @@ async def coordinator(data: Path, database: str, clock: Clock | None = None, **s
         server = LinkServer(rooms.desk, beat_every=chosen.beat_every)
         rooms.tunnels.attach(server)
         link = await server.start(f"unix:{data}/link.sock")
-        loops = [asyncio.create_task(loop()) for loop in rooms.loops]
+        loops = [asyncio.create_task(kept(loop)) for loop in rooms.loops]
 
         async def stop() -> None:
             await server.stop()

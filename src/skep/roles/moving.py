@@ -98,4 +98,5 @@ class Moving:
 
 def _task(source: str, member: str) -> TaskSpec:
     """The copy is ordered; the task is where people see it, and what became of it."""
-    return TaskSpec(source, "replicate", arguments={"source": source}, selector=f'id == "{member}"', timeout=PATIENCE)
+    wanted, where = {"source": source}, f'id == "{member}"'
+    return TaskSpec(f"{source}-{member}", "replicate", arguments=wanted, selector=where, timeout=PATIENCE)
