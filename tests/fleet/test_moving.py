@@ -208,10 +208,18 @@ async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
         (taken,) = await engine.rooms.desk.outcomes("wrk_1", [outcome])
         assert taken == Ack((1,))
         look = Looked(source, 1, 1234.0, 5678.0)
-        for member, seen in (("wrk_other", 0.0), ("wrk_1", 1234.0)):
-            await engine.rooms.desk.beat(member, Beat("idle", looked=(look,)))
-            (row,) = await engine.sql("SELECT last_looked FROM source WHERE id = :id", id=source)
-            assert (row["last_looked"] or 0.0) == seen
+        async with hand(engine, "wrk_2", 0):
+            for member, seen in (("wrk_2", 0.0), ("wrk_1", 1234.0)):
+                await engine.rooms.desk.beat(member, Beat("idle", looked=(look,)))
+                (row,) = await engine.sql("SELECT last_looked FROM source WHERE id = :id", id=source)
+                assert (row["last_looked"] or 0.0) == seen
+
+
+async def test_one_that_was_forgotten_while_it_was_attached_says_hello_again(tmp_path: Path) -> None:
+    """As a manager is when nobody could store its beats for too long."""
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, hand(engine):
+        await engine.sql("DELETE FROM member")
+        await until(lambda: alive(engine, "wrk_1"))
 
 
 async def test_an_order_for_a_source_that_is_gone_is_dropped(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
-from skep.errors import Conflict, NotFound
+from skep.errors import Conflict, NotFound, Unavailable
 from skep.fleet import orders
 from skep.fleet.events import DOWN, UP, happened
 from skep.fleet.holdings import give
@@ -138,12 +138,14 @@ class Fleet:
         self._ill[member] = ill
 
         async def work(tx: Tx) -> None:
-            await tx.rows(
-                "UPDATE member SET status = :status, last_alive = :now, state = 'alive' WHERE id = :id",
+            known = await tx.rows(
+                "UPDATE member SET status = :status, last_alive = :now, state = 'alive' WHERE id = :id RETURNING id",
                 status=status,
                 now=now,
                 id=member,
             )
+            if not known:  # silent for so long that it was forgotten: a new stream begins with a new hello
+                raise Unavailable(f"{member} is not known any more", hint="it has to say hello again")
             before, after = (0, _BY_ITSELF) if ill else (_BY_ITSELF, 0)
             if turned and await tx.rows(
                 "UPDATE member SET draining = :after WHERE id = :id AND draining = :before RETURNING id",

@@ -189,7 +189,9 @@ class Gathering:
         async with self._db.listen(self._bell) as bell:
             while True:
                 rows = await self._db.read(_DUE, me=self._me, now=self._clock.now(), most=_AT_ONCE)
-                await asyncio.gather(*map(self._bring, rows))
+                results = await asyncio.gather(*map(self._bring, rows), return_exceptions=True)
+                for error in filter(None, results):
+                    raise error  # once none is under way: whatever is due is begun again
                 if not rows:
                     await bell.wait(_AGAIN)
 
