@@ -153,7 +153,7 @@ async def known(engine: Engine, sources: int) -> bool:
 
 async def alive(engine: Engine, member: str) -> bool:
     rows = await engine.db.read("SELECT state FROM member WHERE id = :id", id=member)
-    return bool(rows[0]["state"] == "alive")
+    return [row["state"] for row in rows] == ["alive"]
 
 
 async def holds_all(engine: Engine, count: int, *, but: str) -> bool:
