@@ -5,6 +5,7 @@ is another one. So a kill at any moment costs only the file that was being read.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,8 @@ from skep.sources.lists.parse import Parsed
 from skep.sources.lists.tables import LOST
 from skep.sources.service import CATALOGUE, MOVED, Address, Sources
 from skep.topics.service import FAILURES, Topics
+
+log = logging.getLogger(__name__)
 
 #: a list that would remove more than this share and this many of its sources waits for a person
 BRAKE_SHARE, BRAKE_COUNT = 0.05, 10
@@ -89,7 +92,9 @@ class Follower:
             try:
                 if await self._is_here(row):
                     await self._bring(row)
-            except (SkepError, Refused) as error:
+            except Exception as error:
+                if not isinstance(error, SkepError | Refused):  # an odd one keeps no others waiting
+                    log.exception("a list could not be read", extra={"list": row["id"]})
                 pause = error.pause if isinstance(error, Refused) else 0.0
                 await self._failed(row, str(error), max(pause, _AGAIN))
 
