@@ -22,6 +22,7 @@ from typing import Any
 
 import uvloop
 
+from skep.client import Client
 from skep.dataone.exchange import Exchange
 from skep.dataone.pids import encode
 from skep.dataone.types import ObjectList
@@ -74,8 +75,9 @@ def harvest(base: str, objects: int) -> tuple[float, list[float], list[int]]:
             time.sleep(0.1)
         pids = [skep.process.pid, *skep.children()]
         before = list(map(cpu, pids))
-        began = time.monotonic()
-        skep.cli("source", "add", base, "--kind", "dataone")
+        with Client(skep.url, skep.token) as client:
+            began = time.monotonic()
+            client.sources.add(base, kind="dataone")
         while held(skep) < objects:
             time.sleep(0.5)
         took = time.monotonic() - began

@@ -221,10 +221,8 @@ class RecordIndex:
         reads: dict[str, Read] = {}
         bodies: dict[str, tuple[str, bytes]] = {}
         size = 0
-        for one in objects:
-            if one.kind != "METADATA" or not one.blob or one.meta.size > MOST_BYTES:
-                continue
-            body = b"".join([chunk async for chunk in self._store.content(one)])
+        wanted = (one for one in objects if one.kind == "METADATA" and one.blob and one.meta.size <= MOST_BYTES)
+        async for one, body in self._store.contents(wanted):
             bodies[one.meta.identifier] = one.meta.format_id, body
             size += len(body)
             if size > _BYTES_AT_ONCE:

@@ -1,7 +1,7 @@
 """What we know of all objects: system metadata with history, where the bytes are, and the story of each decision."""
 
 import math
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -93,6 +93,19 @@ class Store:
             left -= len(chunk[:left])
             if left <= 0:
                 break
+
+    async def contents(self, objects: Iterable[Stored]) -> AsyncIterator[tuple[Stored, bytes]]:
+        """Bytes of several that have a `blob`, as they lie there: what was brought together is read together."""
+        blob, begin, kept = "", 0, b""
+        for one in sorted(objects, key=lambda one: (one.blob or "", one.start)):
+            size = one.meta.size
+            if one.blob != blob or one.start + size > begin + len(kept):
+                blob, begin, kept = one.blob or "", one.start, b""
+                async for chunk in self.blobs.open(blob, begin):
+                    kept += chunk
+                    if len(kept) >= size:
+                        break
+            yield one, kept[one.start - begin : one.start - begin + size]
 
     async def keeps(self, blob: str) -> bool:
         return bool(await self.db.read("SELECT 1 AS x FROM sysmeta WHERE blob = :blob LIMIT 1", blob=blob))
