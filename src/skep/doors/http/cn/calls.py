@@ -1,19 +1,12 @@
 """The calls of the API, one function each: by method and first word of the path."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
-from typing import Any, get_args
-from urllib.parse import parse_qsl, unquote
-from xml.sax.saxutils import escape
+from typing import get_args
+from urllib.parse import unquote
 
-import msgspec
-
-import skep
-from skep.dataone import solr
-from skep.dataone.fields import HIDDEN, KIND
 from skep.dataone.index import subjects
 from skep.dataone.pids import check, decode
-from skep.dataone.service import DataOne
 from skep.dataone.tables import Stored
 from skep.dataone.types import (
     Checksum,
@@ -23,71 +16,19 @@ from skep.dataone.types import (
     Node,
     NodeList,
     ObjectFormatList,
-    ObjectInfo,
-    ObjectList,
     Permission,
     Replica,
     ReplicaStatus,
     ReplicationPolicy,
 )
 from skep.dataone.xml import parse, read_time
+from skep.doors.http.cn.call import Answer, Call
+from skep.doors.http.cn.searching import query, search
 from skep.doors.http.cn.wrong import NotOffered, VersionMismatch
-from skep.engines.records.base import MOST_RECORDS, Ask
-from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound
-from skep.model.caller import Caller
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 
 _ALGORITHMS = ("MD5", "SHA-1", "SHA-256", "SHA-384", "SHA-512")
 _MOST_LISTED, _LISTED = 10_000, 1_000
-_TYPES_11 = "http://ns.dataone.org/service/types/v1.1"
-
-
-class Call(msgspec.Struct, frozen=True):
-    cn: DataOne
-    caller: Caller
-    version: int
-    #: what stands behind the first word of the path, still encoded
-    names: tuple[str, ...]
-    query: Sequence[tuple[str, str]]
-    form: Mapping[str, bytes]
-    now: float
-
-    @property
-    def pid(self) -> str:
-        if not self.names:
-            raise BadInput("there is no identifier in the path")
-        return decode(self.names[0])
-
-    def asked(self, name: str) -> str:
-        return dict(self.query).get(name, "")
-
-    def part(self, name: str) -> bytes:
-        if name not in self.form:
-            raise BadInput(f"the form has no part {name!r}")
-        return self.form[name]
-
-    def text(self, name: str) -> str:
-        try:
-            return self.part(name).decode().strip()
-        except UnicodeDecodeError:
-            raise BadInput(f"{name} is not UTF-8") from None
-
-    def number(self, name: str, text: str) -> int:
-        if not text.isascii() or not text.isdecimal() or len(text) > 18:
-            raise BadInput(f"{name} is a whole number, not {text[:40]!r}")
-        return int(text)
-
-    def known(self) -> Caller:
-        """Somebody with a name."""
-        if not self.caller.known:
-            raise NeedsToken("this is not for strangers", hint="send `Authorization: Bearer TOKEN`")
-        return self.caller
-
-
-class Answer(msgspec.Struct, frozen=True):
-    body: Any = b""  # Doc, bytes or AsyncIterator[bytes]
-    status: int = 200
-    media: str = "text/plain"
-    headers: Mapping[str, str] = {}
 
 
 # core
@@ -231,68 +172,6 @@ async def may(call: Call) -> Answer:
     if who and not found.meta.may(action, who):  # type: ignore[arg-type]  # one of them
         raise NotAllowed(f"'{call.caller.subject}' may not {action} {call.pid!r}")
     return Answer()
-
-
-# searching
-
-
-async def query(call: Call) -> Answer:
-    call.caller.need("read")
-    if not call.names:
-        return Answer(_types_11("queryEngineList", "<queryEngine>solr</queryEngine>"), media="text/xml")
-    _need_solr(call)
-    params = [*call.query, *_inside(call)]
-    if not params:
-        return Answer(_types_11("queryEngineDescription", _engine()), media="text/xml")
-    media, body = await call.cn.query(call.caller, params, call.now)
-    return Answer(body, media=media)
-
-
-async def search(call: Call) -> Answer:
-    """Objects whose records match."""
-    _need_solr(call)
-    asked = solr.asked([*call.query, *_inside(call)], call.now)
-    start = call.number("start", call.asked("start") or "0")
-    limit = min(call.number("count", call.asked("count") or "100"), MOST_RECORDS)
-    page = await call.cn.index.search(call.caller, Ask(asked.text, sort=asked.sort, start=start, limit=limit))
-    stored = await call.cn.store.get_many([one.id for one in page.records]) if page.records else {}
-    infos = tuple(_info(stored[one.id]) for one in page.records if one.id in stored)
-    return Answer(ObjectList(infos, len(infos), start, page.total))
-
-
-def _need_solr(call: Call) -> None:
-    if call.names and call.names[0].lower() != "solr":
-        raise NotOffered(f"there is no engine {call.names[0][:40]!r}", hint="the engine is called solr")
-
-
-def _inside(call: Call) -> list[tuple[str, str]]:
-    """A query in the path: `…/solr/q=ice&rows=5`, encoded or not; or the bare text of one."""
-    text = unquote("/".join(call.names[1:])).lstrip("?")
-    if not text:
-        return []
-    return parse_qsl(text, keep_blank_values=True) if "=" in text.split("&")[0] else [("q", text)]
-
-
-def _info(one: Stored) -> ObjectInfo:
-    meta = one.meta
-    return ObjectInfo(meta.identifier, meta.format_id, meta.checksum, meta.date_sys_metadata_modified or 0, meta.size)
-
-
-def _types_11(root: str, inside: str) -> bytes:
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<d:{root} xmlns:d="{_TYPES_11}">{inside}</d:{root}>'.encode()
-
-
-def _engine() -> str:
-    fields = "".join(
-        f"<queryField><name>{escape(field.name)}</name><type>{field.type}</type><searchable>true</searchable>"
-        f"<returnable>{str(field.stored).lower()}</returnable>"
-        f"<sortable>{str(field.type != 'text' and not field.many).lower()}</sortable>"
-        f"<multivalued>{str(field.many).lower()}</multivalued></queryField>"
-        for field in KIND.fields
-        if field.name not in HIDDEN
-    )
-    version = f"<queryEngineVersion>Skep {skep.__version__}</queryEngineVersion>"
-    return f"{version}<querySchemaVersion>1</querySchemaVersion><name>solr</name>{fields}"
 
 
 # from nodes

@@ -10,7 +10,8 @@ from skep.dataone.forms import read_form
 from skep.dataone.service import DataOne
 from skep.dataone.types import Doc
 from skep.dataone.xml import LARGEST, render
-from skep.doors.http.cn.calls import CALLS, HEAD_CALLS, Answer, Call
+from skep.doors.http.cn.call import Answer, Call
+from skep.doors.http.cn.calls import CALLS, HEAD_CALLS
 from skep.doors.http.cn.wrong import PATHS, NotOffered
 from skep.doors.http.publish import read_body
 
