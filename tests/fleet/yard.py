@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class Machine:
     async def stop(self) -> None:
         if self._running is not None:
             self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+            with suppress(asyncio.CancelledError):  # what it ended with before that is not hidden
+                await self._running
             self._running = None
 
     @property
@@ -57,7 +58,7 @@ async def machines(engine: Engine, folder: Path, count: int) -> AsyncIterator[li
         yield made
 
 
-async def until(what: Callable[[], Any], seconds: float = 180.0) -> Any:
+async def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     async with asyncio.timeout(seconds):
         while not (found := await what()):
             await asyncio.sleep(0.05)

@@ -160,6 +160,9 @@ class QueueAgainstList(RuleBasedStateMachine):
 TestQueueAgainstList = QueueAgainstList.TestCase
 
 
+KEYS = [f"src_{n}" for n in range(12)]
+
+
 class PickerKeepsItsPromises(RuleBasedStateMachine):
     """Nobody is taken before their time, over a host's limits, twice, or never."""
 
@@ -173,18 +176,19 @@ class PickerKeepsItsPromises(RuleBasedStateMachine):
         self.rests: dict[str, float] = {}
         self.entered: list[tuple[float, str]] = []
 
-    @rule(key=st.sampled_from([f"{host}{n}" for host in "xyz" for n in range(4)]), wait=st.integers(0, 5))
-    def put(self, key: str, wait: int) -> None:
-        if key not in self.due and key not in self.running:
+    @rule(key=st.sampled_from(KEYS), host=st.sampled_from("xyz"), wait=st.integers(0, 5))
+    def put(self, key: str, host: str, wait: int) -> None:
+        """Again with another time, perhaps, or at another host."""
+        if key not in self.running:
             self.due[key] = self.now + wait
-            self.picker.put(key, key[0], self.now + wait)
+            self.picker.put(key, host, self.now + wait)
 
-    @rule(key=st.sampled_from([f"{host}{n}" for host in "xyz" for n in range(4)]))
+    @rule(key=st.sampled_from(KEYS))
     def discard(self, key: str) -> None:
         self.due.pop(key, None)
         self.picker.discard(key)
 
-    @rule(key=st.sampled_from([f"{host}{n}" for host in "xyz" for n in range(4)]))
+    @rule(key=st.sampled_from(KEYS))
     def bump(self, key: str) -> None:
         if key in self.due:
             self.due[key] = min(self.due[key], self.now)
@@ -202,17 +206,19 @@ class PickerKeepsItsPromises(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.running)))
-        del self.running[key]
-        self.hosts.leave(key[0])
-        self.picker.freed(key[0], self.now)
+        self.left(data.draw(st.sampled_from(sorted(self.running))))
+
+    def left(self, key: str) -> None:
+        host = self.running.pop(key)
+        self.hosts.leave(host)
+        self.picker.freed(host, self.now)
 
     @rule()
     def take(self) -> None:
         key = self.picker.take(self.now)
         if key is None:
             return
-        host = key[0]
+        host = self.picker.entered
         assert self.due.pop(key) <= self.now
         assert self.rests.get(host, 0) <= self.now
         self.running[key] = host
@@ -229,15 +235,13 @@ class PickerKeepsItsPromises(RuleBasedStateMachine):
         """With time and free hosts, everybody comes."""
         while self.due:
             for key in list(self.running):
-                del self.running[key]
-                self.hosts.leave(key[0])
-                self.picker.freed(key[0], self.now)
+                self.left(key)
             due = self.picker.due()
             assert due is not None
             self.now = max(self.now + 0.01, due)
             while self.due and (taken := self.picker.take(self.now)) is not None:
                 del self.due[taken]
-                self.running[taken] = taken[0]
+                self.running[taken] = self.picker.entered
 
 
 TestPickerKeepsItsPromises = PickerKeepsItsPromises.TestCase

@@ -27,6 +27,7 @@ class Picker:
         return key in self._host_of
 
     def put(self, key: str, host: str, due: float) -> None:
+        self.discard(key)  # it may wait aside, for another host perhaps
         self._host_of[key] = host
         self._queue.put(key, due)
 
