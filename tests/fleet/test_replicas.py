@@ -5,15 +5,18 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from skep.clock import SystemClock
 from skep.config import Settings
-from skep.errors import NotFound
+from skep.errors import NotFound, Unavailable
 from skep.fleet.holdings import changed
 from skep.fleet.moves import Moves
 from skep.link.dial import Dial
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.caller import SYSTEM
-from skep.model.copying import Copied, CopyFrom
+from skep.model.copying import Copied, CopyFrom, CopyWanted
 from skep.model.member import Offer
 from skep.model.source import Held
 from skep.model.space import Nothing
@@ -192,3 +195,23 @@ async def test_only_when_nobody_who_has_it_can_be_reached_the_upstream_is_asked(
         assert len(forge.requests) == before
     finally:
         await kind.close()
+
+
+async def test_a_new_holder_waits_for_who_has_it_before_it_clones(tmp_path: Path, forge: Forge) -> None:
+    held = Held("src_1", 1, "git", forge.url("wait/first"), 2, told={"refs/heads/main": "a" * 40})
+    answers: list[str] = []
+
+    async def ask(body: AskBody, seconds: float | None) -> AnswerBody:
+        assert isinstance(body, CopyWanted)
+        return CopyFrom(held, ticket=answers[-1] if body.open else "")
+
+    clock, settings = SystemClock(), Settings(data=str(tmp_path))
+    replicating = Replicating(settings, "wrk_1", {}, ask, lambda: Dial(("unix:/nowhere",)), clock)
+    replicating._bounds = msgspec.structs.replace(replicating._bounds, breaks=0)
+    answers.append("of somebody who cannot be reached")
+    for failures in (0, 1):
+        with pytest.raises(Unavailable):
+            await replicating.recover(held, failures)
+    await replicating.recover(held, 2)  # then it may be cloned
+    answers.append("")
+    await replicating.recover(held, 0)  # nobody has it

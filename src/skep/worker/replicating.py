@@ -18,6 +18,7 @@ from skep.model.copying import Copied, CopyFrom, CopyWanted
 from skep.model.source import Failure, Held
 from skep.model.task import Run
 from skep.sources.base import Kind, Moved
+from skep.sources.git import refs
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
 from skep.streams import Stream
@@ -29,6 +30,8 @@ KIND = "replicate"
 
 #: so often whoever has it is asked before the upstream is: for five minutes
 _TRIES = 6
+#: its upstream is polled meanwhile: a holder waits less long
+_TRIES_OF_HOLDER = 2
 #: a coordinator that is away keeps nobody from asking the upstream
 _TICKET_SECONDS = 30.0
 #: a copy may also be complete because its worker has become the holder
@@ -69,7 +72,7 @@ class Replicating:
         """Bring a replica to where its holder's mirror stands; empty, or why that cannot be done yet."""
         held = watch.held
         try:
-            if held.kind == "git" and not await self._through(held):  # nothing else has a mirror
+            if held.kind == "git" and not await self._reached(held):  # nothing else has a mirror
                 if watch.last_looked or watch.failures < _TRIES:
                     return "nobody who has it can be reached"
                 await self._ask(CopyWanted(held.source, open=False), _TICKET_SECONDS)
@@ -83,28 +86,36 @@ class Replicating:
             self._followed = asyncio.Event()
         return ""
 
-    async def recover(self, held: Held) -> None:
+    async def recover(self, held: Held, failures: int) -> None:
         """The mirror is lost, or was never here: somebody else's copy is a better beginning than a clone. NotAllowed:
-        another holds it now."""
-        if folder_of(self._data, held.source).exists():
+        another holds it now. Unavailable: whoever has it may be there at the next try."""
+        if await asyncio.to_thread(refs.read_all, folder_of(self._data, held.source)):
             return
-        with suppress(Unavailable, NotFound):
+        try:
             await self._ask(CopyWanted(held.source, open=False), _TICKET_SECONDS)
             await self._through(held)
+        except NotFound as error:
+            log.info("no copy of %s through a tunnel: %s", held.source, error.message)
+        except Unavailable as error:
+            if failures < _TRIES_OF_HOLDER:
+                raise
+            log.warning("no copy of %s through a tunnel, it is cloned: %s", held.source, error.message)
 
-    async def _through(self, held: Held) -> bool:
-        """False: nobody who has it can be reached."""
-        folder = folder_of(self._data, held.source)
-        opened = partial(self._opened, held.source)
+    async def _reached(self, held: Held) -> bool:
         try:
-            now = self._clock.now()
-            found = await fetch_through(folder, held.url, opened, self._bounds, lambda progress: None, now)
+            await self._through(held)
         except SkepError as error:
             log.info("no copy of %s through a tunnel: %s", held.source, error.message)
             return False
+        return True
+
+    async def _through(self, held: Held) -> None:
+        """NotFound: nobody has a copy. Unavailable: nobody who has one can be reached."""
+        folder = folder_of(self._data, held.source)
+        opened, now = partial(self._opened, held.source), self._clock.now()
+        found = await fetch_through(folder, held.url, opened, self._bounds, lambda progress: None, now)
         if isinstance(found, Failure):
-            log.info("no copy of %s through a tunnel: %s", held.source, found.message)
-        return not isinstance(found, Failure)
+            raise Unavailable(found.message)
 
     @asynccontextmanager
     async def _opened(self, source: str) -> AsyncIterator[Stream]:

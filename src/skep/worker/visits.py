@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from skep.clock import Clock
-from skep.errors import NotAllowed, SkepError
+from skep.errors import NotAllowed, SkepError, Unavailable
 from skep.model.source import Failure, Held, Progress
 from skep.sources.base import Kind, Look, Moved, Same
 from skep.worker.store import Store
@@ -43,7 +43,7 @@ class Visits:
         self._clock = clock
         self._on_same = on_same
         #: tries to get the mirror of a source that somebody else held from whoever has it
-        self.copy: Callable[[Held], Awaitable[None]] | None = None
+        self.copy: Callable[[Held, int], Awaitable[None]] | None = None
         #: brings a replica to where its holder's mirror stands; says why it cannot
         self.follow: Callable[[Watch], Awaitable[str]] | None = None
 
@@ -146,10 +146,12 @@ class Visits:
             if (failure := await self._mend(watch)) is not None:
                 return failure
             if self.copy and told:
-                await self.copy(held)
+                await self.copy(held, watch.failures)
             return await kind.fetch(held, moved, lambda progress: report(watch, progress))
         except NotAllowed as error:
             return Failure("internal", error.message)
+        except Unavailable as error:
+            return Failure("network", error.message)
         except Exception as error:
             log.exception("fetching %s failed", held.url)
             return Failure("internal", f"{type(error).__name__}: {error}")
