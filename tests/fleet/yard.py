@@ -58,7 +58,7 @@ async def machines(engine: Engine, folder: Path, count: int) -> AsyncIterator[li
         yield made
 
 
-async def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+async def until(what: Callable[[], Any], seconds: float = 180.0) -> Any:
     async with asyncio.timeout(seconds):
         while not (found := await what()):
             await asyncio.sleep(0.05)
