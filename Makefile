@@ -35,6 +35,8 @@ bench: .venv/.test
 	$(PY) bench/git/schedule.py
 	$(PY) bench/git/lists.py
 	$(PY) bench/fleet/ring.py
+	$(PY) -m bench.fleet.simulation
+	$(PY) -m bench.fleet.failover
 	$(PY) -m bench.fleet.coordinator
 	$(PY) bench/fleet/tunnel.py
 	$(PY) -m bench.dataone.index

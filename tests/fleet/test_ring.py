@@ -137,3 +137,13 @@ def test_whatever_came_before_everything_has_a_holder_and_nobody_too_much(
     # where one source is heavier than a share, somebody must have more than its share
     most = np.maximum(ring.shares * weighed.sum() * (1 + SLACK), weighed.max())
     assert (np.bincount(found[0], weighed, len(capacities)) <= most + weighed.max() + 1e-6).all()
+
+
+def test_the_stretches_of_the_circle_are_whose_they_are_said_to_be() -> None:
+    ring = Ring([Node(f"wrk_{n}", 1.0 + n) for n in range(3)])
+    stretches = ring.stretches()
+    assert sum(end - start for _, start, end in stretches) == pytest.approx(1.0)
+    middles = np.array([int((start + end) / 2 % 1.0 * 2**64) for _, start, end in stretches], np.uint64)
+    assert ring.owner(ring.next_place(middles)).tolist() == [whose for whose, _, _ in stretches]
+    assert Ring([Node("alone")]).stretches() == [(0, 0.0, 1.0)]
+    assert Ring([]).stretches() == []

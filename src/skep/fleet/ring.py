@@ -105,6 +105,16 @@ class Ring:
     def size(self) -> int:
         return len(self._places)
 
+    def stretches(self) -> list[tuple[int, float, float]]:
+        """All around the circle, which is 1 long: whose it is, where it begins and ends; the last may lead past 1."""
+        cuts = np.flatnonzero(self._owners != np.roll(self._owners, -1))
+        ends = (self._places[cuts] / 2.0**64).tolist()
+        if not ends:
+            return [(0, 0.0, 1.0)] if self.nodes else []
+        whose = self._owners[cuts].tolist()
+        first = (whose[0], ends[-1], ends[0] + 1.0)
+        return [*zip(whose[1:], ends[:-1], ends[1:], strict=True), first]
+
 
 class _Assignment:
     """One run; the steps in the order in which `assign` takes them."""

@@ -297,6 +297,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     draining: bool = False
     #: of how many sources it has, or makes, a copy
     replicas: int = 0
+    #: how often it went down within the last hour
+    downs: int = 0
 
 
 class WorkerMatch(msgspec.Struct, frozen=True):

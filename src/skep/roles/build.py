@@ -176,7 +176,7 @@ async def open_rooms(
             tasks,
             results,
             packages,
-            Workers(db, fleet),
+            Workers(db, clock, fleet),
             fleet,
             rules,
             benchmarks,

@@ -1,6 +1,8 @@
 """Workers as people who write tasks see them: what each offers and runs, and which of them a selector chooses."""
 
+from skep.clock import Clock
 from skep.engines.db.base import Database
+from skep.fleet.events import DOWN, UNSTABLE_SECONDS
 from skep.fleet.service import Fleet
 from skep.model.answers import WorkerMatch, WorkerView
 from skep.model.caller import Caller
@@ -13,8 +15,9 @@ _SHOWN = 100
 
 
 class Workers:
-    def __init__(self, db: Database, fleet: Fleet) -> None:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet) -> None:
         self._db = db
+        self._clock = clock
         self._fleet = fleet
 
     async def select(self, caller: Caller, selector: str) -> list[WorkerMatch]:
@@ -62,8 +65,11 @@ class Workers:
             row["id"]: row
             for row in await self._db.read(
                 "SELECT id, draining, (SELECT count(*) FROM holding WHERE holding.member = member.id) AS holds, "
-                "(SELECT count(*) FROM source_replica WHERE source_replica.member = member.id) AS replicas "
-                "FROM member WHERE role = 'worker'"
+                "(SELECT count(*) FROM source_replica WHERE source_replica.member = member.id) AS replicas, "
+                "(SELECT count(*) FROM member_event WHERE member = id AND what = :down AND at > :since) AS downs "
+                "FROM member WHERE role = 'worker'",
+                down=DOWN,
+                since=self._clock.now() - UNSTABLE_SECONDS,
             )
         }
         for member, offer in await self._fleet.workers():
@@ -74,7 +80,7 @@ class Workers:
                 private=int(caller.sees("private")),
                 most=_SHOWN,
             )
-            row = more.get(member.id, {"holds": 0, "draining": 0, "replicas": 0})
-            running = [task_of(one) for one in rows]
-            views.append(WorkerView(member, offer, running, row["holds"], bool(row["draining"]), row["replicas"]))
+            row = more.get(member.id, {"holds": 0, "draining": 0, "replicas": 0, "downs": 0})
+            running, counts = [task_of(one) for one in rows], (row["replicas"], row["downs"])
+            views.append(WorkerView(member, offer, running, row["holds"], bool(row["draining"]), *counts))
         return views

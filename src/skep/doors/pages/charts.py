@@ -1,6 +1,7 @@
 """Geometry of pictures: numbers in, places out; templates draw them as SVG. Pure."""
 
 from collections.abc import Sequence
+from math import cos, pi, sin
 from typing import NamedTuple
 
 _MOST_PARTS = 8
@@ -24,6 +25,28 @@ class Curve(NamedTuple):
     dots: list[tuple[float, float]]
     low: float
     high: float
+
+
+class Arc(NamedTuple):
+    name: str
+    path: str
+    tone: int
+
+
+def ring(names: Sequence[str], stretches: Sequence[tuple[int, float, float]]) -> list[Arc]:
+    """A circle, of which each name has many stretches; around (0, 0), with a radius of 50."""
+    paths = ["" for _ in names]
+    for n, start, end in stretches:
+        (ax, ay), (bx, by) = _at(start), _at(min(end, start + 0.9999))
+        large = int(end - start > 0.5)
+        paths[n] += f"M{50 * ax:.2f} {50 * ay:.2f}A50 50 0 {large} 1 {50 * bx:.2f} {50 * by:.2f}"
+        paths[n] += f"L{36 * bx:.2f} {36 * by:.2f}A36 36 0 {large} 0 {36 * ax:.2f} {36 * ay:.2f}Z"
+    return [Arc(name, path, tone) for tone, (name, path) in enumerate(zip(names, paths, strict=True))]
+
+
+def _at(turn: float) -> tuple[float, float]:
+    """From the top, clockwise."""
+    return sin(2 * pi * turn), -cos(2 * pi * turn)
 
 
 def bar(pieces: Sequence[tuple[str, float]], whole: float | None = None) -> list[Part]:

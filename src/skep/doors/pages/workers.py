@@ -1,22 +1,26 @@
 """Workers: what they are like, what they run, and a selector tried on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar import Response, get
 
 from skep.doors.http.given import Asked, Asker, TheCore
 from skep.doors.http.workers import Chosen
-from skep.doors.pages import show
+from skep.doors.pages import charts, show
 from skep.doors.pages.render import page
 from skep.errors import BadInput
-from skep.model.answers import WorkerMatch
+from skep.fleet.plan import Member, nodes_of
+from skep.fleet.ring import Ring
+from skep.model.answers import WorkerMatch, WorkerView
 from skep.tasks.selector import FACTS
 
 Facts = Mapping[str, str | float]
 #: what gauges and the heading show
 _GAUGED = ("memory", "memory_used", "disk", "disk_free", "load", "cpu_percent", "sampled_at")
 _BYTES = ("network_in", "network_out")
+#: as many as there are colours
+_MOST_DRAWN = 8
 
 
 @get("/workers", include_in_schema=False)
@@ -30,8 +34,23 @@ async def workers_page(request: Asked, core: TheCore, caller: Asker, selector: C
         except BadInput as wrong:
             error = wrong
     values: dict[str, Any] = {"workers": await core.workers.list(caller), "selector": selector, "matches": matches}
+    values["ring"] = _ring(values["workers"])
     values |= {"error": error, "place": show.pointed(selector, error.column if error else None), "names": FACTS}
     return page(request, "workers.html", plain=plain, gauges=gauges, **values)
+
+
+def _ring(workers: Sequence[WorkerView]) -> list[charts.Arc]:
+    """Who would hold what by the ring alone; of one worker, or of very many, there is nothing to see."""
+    members = [
+        Member(one.member.id, one.offer.name, one.member.state, one.offer.capacity, one.draining, one.downs)
+        for one in workers
+        if one.offer.mirror
+    ]
+    nodes = nodes_of(members)
+    if not 1 < len(nodes) <= _MOST_DRAWN:
+        return []
+    names = {one.id: one.name for one in members}
+    return charts.ring([names[node.id] for node in nodes], Ring(nodes).stretches())
 
 
 def plain(facts: Facts) -> list[tuple[str, str]]:
