@@ -90,7 +90,7 @@ def _offer() -> Any:
 
 async def _hand_out(desk: Any, db: Any) -> None:
     while orders := await desk.orders("w1"):
-        await confirm(db, "w1", [order.order for order in orders])
+        await confirm(db, "w1", [order.order for order in orders], 1.0)
     assert not await pending(db, "w1", 1)
 
 

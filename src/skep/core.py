@@ -2,6 +2,7 @@
 
 import msgspec
 
+from skep.access.audit import Audit
 from skep.access.service import Access
 from skep.benchmarks.evaluations import Evaluations
 from skep.benchmarks.service import Benchmarks
@@ -32,6 +33,7 @@ from skep.topics.service import Topics
 
 class Core(msgspec.Struct, frozen=True):
     access: Access
+    audit: Audit
     sources: Sources
     lists: Lists
     bulk: Bulk

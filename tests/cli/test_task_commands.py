@@ -232,3 +232,13 @@ def test_a_terminal_is_not_steered_by_a_task(home: FakeSkep, monkeypatch: pytest
     args = build().parse_args(["task", "output", "tsk_1"])
     assert task.output(args) == exits.OK
     assert screen.getvalue() == "a␛[2Jü\nb"
+
+
+def test_who_changed_what(here: RunningSkep, capsys: Capture) -> None:
+    assert main(["token", "create", "watcher", "--scope", "read"]) == exits.OK
+    capsys.readouterr()
+    assert main(["audit", "token.create"]) == exits.OK
+    shown = capsys.readouterr().out
+    assert "token.create" in shown and "watcher" in shown
+    assert main(["audit", "nobody did this", "--json"]) == exits.OK
+    assert capsys.readouterr().out == ""

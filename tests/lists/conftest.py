@@ -78,7 +78,8 @@ class ListHouse(msgspec.Struct):
 
     async def done(self, member: str, source: str) -> None:
         """The worker has obeyed."""
-        await confirm(self.db, member, [one.n for one in await pending(self.db, member, 100) if one.source == source])
+        numbers = [one.n for one in await pending(self.db, member, 100) if one.source == source]
+        await confirm(self.db, member, numbers, 1.0)
 
     async def work_for(self, member: str) -> None:
         await self.fleet.join(member, WORKER_TOKEN, 1, "worker", Offer(mirror=True))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from skep.access.audit import Audit
 from skep.errors import BadInput, BadUrl, Conflict, NeedsToken, NotAllowed, NotFound
 from skep.fleet import orders
 from skep.model.caller import SYSTEM, Caller
@@ -126,7 +127,7 @@ async def test_orders_wait_for_a_worker_and_are_confirmed_once(house: House) -> 
     await house.sources.fetch(WRITER, source.id)
     kinds = [order.kind for order in await orders.pending(house.db, "wrk_1", 10)]
     assert kinds == ["hold", "fetch"]
-    assert [order.n for order in await orders.confirm(house.db, "wrk_1", [hold.n, 999])] == [hold.n]
+    assert [order.n for order in await orders.confirm(house.db, "wrk_1", [hold.n, 999], 1.0)] == [hold.n]
     await house.sources.remove(WRITER, source.id)
     assert [order.kind for order in await orders.pending(house.db, "wrk_1", 10)] == ["release"]
 
@@ -146,5 +147,24 @@ async def test_a_fetch_asked_again_outlives_the_confirmation_of_the_first(house:
     await house.sources.fetch(WRITER, source.id)
     first = (await orders.pending(house.db, "wrk_1", 10))[-1]
     await house.sources.fetch(WRITER, source.id)
-    await orders.confirm(house.db, "wrk_1", [first.n])
+    await orders.confirm(house.db, "wrk_1", [first.n], 1.0)
     assert [order.kind for order in await orders.pending(house.db, "wrk_1", 10)] == ["hold", "fetch"]
+
+
+async def test_orders_and_changes_are_in_the_audit_for_admins(house: House) -> None:
+    await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
+    sources = [(await house.sources.add(WRITER, f"https://example.org/{n}")).source.id for n in range(25)]
+    numbers = [order.n for order in await orders.pending(house.db, "wrk_1", 100)]
+    await orders.confirm(house.db, "wrk_1", numbers, house.clock.now())
+    audit = Audit(house.db, house.clock)
+    ordered = (await audit.list(SYSTEM, about="order.hold")).items
+    assert sorted(word for one in ordered for word in one.what.split()[1:]) == sorted(sources)
+    assert len(ordered) == 2
+    first = await audit.list(SYSTEM, about="source.add", limit=20)
+    rest = await audit.list(SYSTEM, about="source.add", limit=20, page=first.next_page)
+    assert len({one.what for one in [*first.items, *rest.items]}) == 25 and not rest.next_page
+    assert {one.verb for one in (await audit.list(SYSTEM, about=sources[3])).items} == {"order.hold"}
+    with pytest.raises(NotAllowed):
+        await audit.list(WRITER)
+    with pytest.raises(BadInput):
+        await audit.list(SYSTEM, page="x")

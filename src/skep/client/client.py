@@ -25,6 +25,7 @@ from skep.client.whereabouts import find_token, find_url
 from skep.client.workers import Workers
 from skep.model.answers import (
     Added,
+    Audited,
     BulkAnswer,
     Completion,
     Completions,
@@ -59,6 +60,7 @@ class Client:
         self.sources = Sources(self.transport)
         self.lists = Lists(self.transport)
         self.tokens = Tokens(self.transport)
+        self.audit = Audit(self.transport)
         self.credentials = Credentials(self.transport)
         self.topics = Topics(self.transport)
         self.rules = Rules(self.transport)
@@ -219,6 +221,15 @@ class Sources:
 
     def _of(self, ref: str) -> str:
         return _path(ref if ref.startswith("src_") else self.show(ref).id)
+
+
+class Audit:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, about: str = "", *, limit: int = 100) -> Iterator[Audited]:
+        """The newest first; `about` is a verb, a caller, or part of what was changed."""
+        return pages(self._transport, f"{API}/audit", Page[Audited], limit, about=about)
 
 
 class Tokens:

@@ -9,8 +9,12 @@ from typing import Literal
 
 import msgspec
 
+from skep.access.audit import note
 from skep.engines.db.base import Database, Tx
+from skep.model.caller import SYSTEM
 
+#: orders in one line of the audit
+_NOTED = 20
 OrderKind = Literal["hold", "copy", "release", "fetch"]
 
 
@@ -76,8 +80,8 @@ async def pending(db: Database, member: str, limit: int) -> list[Pending]:
     return [Pending(row["n"], row["kind"], row["source"]) for row in rows]
 
 
-async def confirm(db: Database, member: str, numbers: Sequence[int]) -> list[Pending]:
-    """The member has them; returns those that were still pending."""
+async def confirm(db: Database, member: str, numbers: Sequence[int], now: float) -> list[Pending]:
+    """The member has them; returns those that were still pending. (Who wanted a look noted that already.)"""
 
     async def work(tx: Tx) -> list[Pending]:
         gone: list[Pending] = []
@@ -86,6 +90,11 @@ async def confirm(db: Database, member: str, numbers: Sequence[int]) -> list[Pen
                 "DELETE FROM ordered WHERE n = :n AND member = :member RETURNING n, kind, source", n=n, member=member
             )
             gone += [Pending(row["n"], row["kind"], row["source"]) for row in rows]
+        for kind in ("hold", "copy", "release"):
+            sources = [one.source for one in gone if one.kind == kind]
+            for first in range(0, len(sources), _NOTED):
+                what = " ".join((member, *sources[first : first + _NOTED]))
+                await note(tx, now, SYSTEM, f"order.{kind}", what)
         return gone
 
     return await db.write(work)

@@ -384,6 +384,16 @@ class TokenInfo(msgspec.Struct, frozen=True):
     expires_at: float | None = None
 
 
+class Audited(msgspec.Struct, frozen=True):
+    """Something that was changed."""
+
+    at: float
+    caller: str
+    #: such as `source.move`
+    verb: str
+    what: str
+
+
 class NewToken(msgspec.Struct, frozen=True):
     token: str
     info: TokenInfo

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from skep.access.audit import Audit
 from skep.access.service import Access
 from skep.benchmarks.curves import Curves
 from skep.benchmarks.evaluations import Evaluations
@@ -159,6 +160,7 @@ async def open_rooms(
         adoption = Adoption(db, topics, intake, searcher, sources, settings.index_branches, watching.watch)
         core = Core(
             access,
+            Audit(db, clock),
             sources,
             lists,
             Bulk(db, clock, fleet, sources),
@@ -197,6 +199,7 @@ async def open_rooms(
             partial(adoption.verify, settings.reindex_every, clock),
             parts.follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
+            core.audit.keep,
             Moving(db, clock, fleet, moves, contexts, owners, settings.beat_every).follow,
             dispatcher.run,
             dispatcher.keep,

@@ -113,7 +113,7 @@ class Desk:
             await self._intake.looked(member, beat.looked)
 
     async def done(self, member: str, numbers: Sequence[int]) -> None:
-        confirmed = await confirm(self._db, member, numbers)
+        confirmed = await confirm(self._db, member, numbers, self._clock.now())
         await self._intake.taken([order.source for order in confirmed if order.kind == "hold"])
 
     def bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
@@ -160,7 +160,7 @@ class Desk:
         composed = [(one.n, _body(one, known.get(one.source))) for one in waiting]
         moot = [n for n, body in composed if body is None]
         if moot:
-            await confirm(self._db, member, moot)
+            await confirm(self._db, member, moot, self._clock.now())
         return [Order(n, body) for n, body in composed if body is not None]
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:

@@ -1,8 +1,9 @@
-"""`skep status` and `skep token …`: looking after a server."""
+"""`skep status`, `skep token …` and `skep audit`: looking after a server."""
 
 import sys
 import time
 from argparse import Namespace
+from itertools import islice
 
 from skep.client import Client
 from skep.doors.cli import exits
@@ -71,6 +72,17 @@ def token_list(args: Namespace) -> int:
             *(one.id, one.subject, ", ".join(one.scopes)),
             *(ago(one.created_at, now), ago(one.expires_at, now)),
         ),
+        json=args.json,
+    )
+
+
+def audit(args: Namespace) -> int:
+    with Client() as client:
+        found = list(islice(client.audit.list(args.about), args.limit))
+    return print_all(
+        found,
+        ("WHEN", "WHO", "VERB", "WHAT"),
+        lambda one, now: (ago(one.at, now), one.caller, one.verb, one.what),
         json=args.json,
     )
 

@@ -76,6 +76,7 @@ def _fill_root(parser: Command) -> None:
     commands.add_parser("status", help="what the server holds and does", fill=json_option, run="admin:status")
     commands.add_parser("config", help="every setting and where it came from", fill=_fill_config, run="settings:show")
     commands.add_parser("token", help="create, list and revoke tokens", fill="token_words:fill")
+    commands.add_parser("audit", help="who changed what", fill="token_words:fill_audit", run="admin:audit")
     commands.add_parser("credential", help="secrets for upstreams and webhooks", fill="credential_words:fill")
     commands.add_parser("dataone", help="harvest DataONE's Member Nodes", fill="dataone_words:fill")
     commands.add_parser("topic", help="publish and read messages", fill="topic_words:fill")

@@ -1,4 +1,4 @@
-"""The words of `skep token …`."""
+"""The words of `skep token …` and `skep audit`."""
 
 from skep.doors.cli.parser import Command, json_option
 
@@ -20,3 +20,11 @@ def _fill_token_create(parser: Command) -> None:
 
 def _fill_token_revoke(parser: Command) -> None:
     parser.add_argument("id", metavar="ID", help="as `skep token list` shows it")
+
+
+def fill_audit(parser: Command) -> None:
+    parser.add_argument(
+        "about", metavar="ABOUT", nargs="?", default="", help="a verb, a caller, or part of what was changed"
+    )
+    parser.add_argument("--limit", metavar="N", type=int, default=100, help="how many at most (100)")
+    json_option(parser)

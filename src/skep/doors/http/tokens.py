@@ -1,14 +1,17 @@
-"""Tokens and login links."""
+"""Tokens, login links, and who changed what."""
+
+from typing import Annotated
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.given import Asker, Limit, PageToken, TheCore
-from skep.model.answers import NewToken, Page, TokenInfo
+from skep.model.answers import Audited, NewToken, Page, TokenInfo
 from skep.model.caller import Scope
 
 _TAGS = ["tokens"]
+About = Annotated[str, QueryParameter(description="a verb, a caller, or part of what was changed", max_length=200)]
 
 
 class TokenOrder(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,4 +46,11 @@ async def login_ticket(core: TheCore, caller: Asker) -> Ticket:
     return Ticket(await core.access.login_ticket(caller))
 
 
-HANDLERS = [create_token, list_tokens, revoke_token, login_ticket]
+@get("/audit", tags=["audit"], summary="Who changed what, the newest first")
+async def list_audit(
+    core: TheCore, caller: Asker, about: About = "", page: PageToken = "", limit: Limit = 100
+) -> Page[Audited]:
+    return await core.audit.list(caller, about=about, page=page, limit=limit)
+
+
+HANDLERS = [create_token, list_tokens, revoke_token, login_ticket, list_audit]
