@@ -175,16 +175,16 @@ async def test_workers_divide_what_hosts_permit(tmp_path: Path) -> None:
     offer = Offer(("noop",), {"own": 1}, mirror=True)
     three = msgspec.structs.replace(offer, capacity=3.0)
     async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, hand(engine, offer=offer) as one:
-        assert one.part == 1.0
+        assert one.part == (0.0, 1.0)
         async with hand(engine, "wrk_2", offer=three) as two:
 
             async def divided() -> bool:
-                return (one.part, two.part) == (0.25, 0.75)
+                return (one.part, two.part) == ((0.0, 0.25), (0.25, 1.0))
 
             await until(divided)
 
         async def alone() -> bool:
-            return one.part == 1.0
+            return one.part == (0.0, 1.0)
 
         await until(alone)
 

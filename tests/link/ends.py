@@ -145,8 +145,8 @@ class MemoryDesk:
         async with self.bells.listen("openings") as bell:
             yield bell
 
-    async def share(self, member: str) -> float:
-        return 1.0
+    async def share(self, member: str) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]
@@ -176,7 +176,7 @@ class MemoryOutpost:
     def unlock(self, keys: Sequence[Key]) -> None:
         self.keys.append(tuple(keys))
 
-    def share(self, part: float) -> None: ...
+    def share(self, start: float, end: float) -> None: ...
 
     def open(self, asked: Open) -> None:
         self.opened.append(asked)

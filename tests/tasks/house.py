@@ -152,7 +152,7 @@ class Hand:
         self.offer = offer
         self.boot = boot
         self.refusal = ""
-        self.part = 1.0
+        self.part = (0.0, 1.0)
         clock = SystemClock()
         self.client = LinkClient(self, link, clock)
         self.doer = Doer(kinds, self.client.ask, lambda: self.offer, lambda run: self.refusal, clock)
@@ -181,8 +181,8 @@ class Hand:
 
     def open(self, asked: Open) -> None: ...
 
-    def share(self, part: float) -> None:
-        self.part = part
+    def share(self, start: float, end: float) -> None:
+        self.part = (start, end)
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         self.doer.stop(tasks)

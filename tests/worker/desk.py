@@ -186,8 +186,8 @@ class RecordingDesk:
         async with self.bells.listen("openings") as bell:
             yield bell
 
-    async def share(self, member: str) -> float:
-        return 1.0
+    async def share(self, member: str) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]

@@ -79,7 +79,7 @@ class Outpost(Protocol):
         """People were interested in these; those that are not held here are somebody else's."""
         ...
 
-    def share(self, part: float) -> None:
+    def share(self, start: float, end: float) -> None:
         """So much of what upstream hosts permit is this worker's."""
         ...
 
@@ -241,8 +241,8 @@ class _Attached:
                 self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
-            case Share(part):
-                self._outpost.share(part)
+            case Share(start, end):
+                self._outpost.share(start, end)
             case Open():
                 self._outpost.open(message)
 

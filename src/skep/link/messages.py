@@ -196,9 +196,10 @@ class Interest(Down, frozen=True):
 
 
 class Share(Down, frozen=True):
-    """The part of what upstream hosts permit that this worker may use, until it is told otherwise."""
+    """What this worker may use of what upstream hosts permit, from where to where of 1, until it is told otherwise."""
 
-    part: float
+    start: float
+    end: float
 
 
 class GitOf(msgspec.Struct, frozen=True, tag=True):

@@ -82,7 +82,7 @@ class Desk(Protocol):
 
     def keys_bell(self) -> AbstractAsyncContextManager[Bell]: ...
 
-    async def share(self, member: str) -> float:
+    async def share(self, member: str) -> tuple[float, float]:
         """The part of what upstream hosts permit that the member may use."""
         ...
 

@@ -53,7 +53,7 @@ class Session:
         self._look = asyncio.Event()
         self._repeat = False
         #: as it was told last
-        self._share = 1.0
+        self._share = (0.0, 1.0)
         self._ending: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
         self.replaced = False
         self.over = asyncio.Event()
@@ -114,7 +114,7 @@ class Session:
                 await self._desk.beat(self.member, message)
                 if self._mirrors and (share := await self._desk.share(self.member)) != self._share:
                     self._share = share
-                    await self.wire.write([Share(share)])
+                    await self.wire.write([Share(*share)])
                 self._repeat = True
                 self._look.set()
             case Done():

@@ -14,6 +14,8 @@ _RECOVERY_SECONDS = 1800.0
 _SLOWEST = 1 / 1024
 #: a shorter wait would not move a clock that counts from 1970
 _SOON = 1e-6
+#: in so long everybody has had its turn at a host that permits fewer at once than there are workers
+_TURN_SECONDS = 20.0
 
 
 def host_of(url: str) -> str:
@@ -81,6 +83,19 @@ class _Host:
     rest: Rest = _FRESH
 
 
+def places(concurrency: int, part: tuple[float, float], now: float) -> int:
+    """How many at once are ours at this moment. Parts that are next to each other add up to theirs together, always;
+    who has less than one has it for a while, in turn with others."""
+    start, end = (concurrency * edge + now / _TURN_SECONDS % 1.0 for edge in part)
+    return math.floor(end) - math.floor(start)
+
+
+def _turn(concurrency: int, part: tuple[float, float], now: float) -> float:
+    """Seconds until one is ours, when none is."""
+    end = concurrency * part[1] + now / _TURN_SECONDS % 1.0
+    return max(_SOON, (math.floor(end) + 1 - end) * _TURN_SECONDS)
+
+
 class Hosts:
     """A pure state machine: the caller brings the time."""
 
@@ -88,18 +103,21 @@ class Hosts:
         self._limit = limit
         self._by_name = dict(by_name or {})
         self._hosts: dict[str, _Host] = {}
-        #: the part of every limit that is ours; at least one at a time always is
-        self.share = 1.0
+        #: the part of every limit that is ours: from where to where, of 1
+        self.share = (0.0, 1.0)
 
     def delay(self, name: str, now: float) -> float:
         """Seconds until it may be asked: 0 now, inf when somebody has to leave first."""
         host = self._host(name, now)
-        share = 1.0 if name in _OWN else self.share
-        if host.running >= max(1, int(host.limit.concurrency * share)):
+        part = (0.0, 1.0) if name in _OWN else self.share
+        ours = places(host.limit.concurrency, part, now)
+        if host.running >= max(1, ours):
             return math.inf
         if now < host.rest.until:
             return host.rest.until - now
-        return 0.0 if name in _OWN else host.bucket.delay(now, share * host.rest.pace_at(now))
+        if not ours:
+            return _turn(host.limit.concurrency, part, now)
+        return 0.0 if name in _OWN else host.bucket.delay(now, (part[1] - part[0]) * host.rest.pace_at(now))
 
     def enter(self, name: str, now: float) -> None:
         host = self._host(name, now)

@@ -152,9 +152,9 @@ class Poller:
                 )
         self._turns.kick()
 
-    def share(self, part: float) -> None:
+    def share(self, start: float, end: float) -> None:
         """Others ask the same hosts, each its part of what they permit."""
-        self._turns.hosts.share = part
+        self._turns.hosts.share = (start, end)
         self._turns.kick()
 
     async def _reach_far(self) -> None:

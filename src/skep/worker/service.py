@@ -181,8 +181,8 @@ class _Post:
     def interest(self, sources: Sequence[str]) -> None:
         self.poller.interest(sources)
 
-    def share(self, part: float) -> None:
-        self.poller.share(part)
+    def share(self, start: float, end: float) -> None:
+        self.poller.share(start, end)
 
     def open(self, asked: Open) -> None:
         self.giving.open(asked)
