@@ -251,31 +251,32 @@ async def test_the_checksum_in_another_algorithm_is_computed(cn: Served) -> None
         assert (await client.get("/cn/v2/checksum/a?checksumAlgorithm=CRC")).status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "name"),
-    [
-        ("GET", "/cn/v3/node", 501, "NotImplemented"),
-        ("GET", "/cn/v2/nonsense", 501, "NotImplemented"),
-        ("DELETE", "/cn/v2/object/a", 501, "NotImplemented"),
-        ("GET", "/cn/v2/object/%20", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/object/" + "x" * 801, 400, "InvalidRequest"),
-        ("GET", "/cn/v2/object/%ff", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/object?count=-1", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/object?fromDate=yesterday", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/query/lucene/?q=x", 501, "NotImplemented"),
-        ("GET", "/cn/v2/query/solr/?q=nofield:x", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/query/solr/?q=(a", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/query/solr/?q=a&wt=php", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/query/solr/?q=a&rows=x", 400, "InvalidRequest"),
-        ("GET", "/cn/v2/meta/", 400, "InvalidRequest"),
-        ("POST", "/cn/v2/synchronize", 400, "InvalidRequest"),
-    ],
-)
-async def test_errors_are_typed(cn: Served, method: str, path: str, status: int, name: str) -> None:
-    async with cn.client(await cn.token("root", "admin")) as client:
-        answer = await client.request(method, path)
-    assert (answer.status_code, parse(D1Error, answer.content).name) == (status, name)
-    assert answer.headers["content-type"].startswith("text/xml")
+ERRORS: list[tuple[str, str, int, str]] = [
+    ("GET", "/cn/v3/node", 501, "NotImplemented"),
+    ("GET", "/cn/v2/nonsense", 501, "NotImplemented"),
+    ("DELETE", "/cn/v2/object/a", 501, "NotImplemented"),
+    ("GET", "/cn/v2/object/%20", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/object/" + "x" * 801, 400, "InvalidRequest"),
+    ("GET", "/cn/v2/object/%ff", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/object?count=-1", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/object?fromDate=yesterday", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/query/lucene/?q=x", 501, "NotImplemented"),
+    ("GET", "/cn/v2/query/solr/?q=nofield:x", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/query/solr/?q=(a", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/query/solr/?q=a&wt=php", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/query/solr/?q=a&rows=x", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/meta/", 400, "InvalidRequest"),
+    ("POST", "/cn/v2/synchronize", 400, "InvalidRequest"),
+]
+
+
+async def test_errors_are_typed(cn: Served, subtests: pytest.Subtests) -> None:
+    for method, path, status, name in ERRORS:
+        with subtests.test(str((method, path, status, name))[:200]):
+            async with cn.client(await cn.token("root", "admin")) as client:
+                answer = await client.request(method, path)
+            assert (answer.status_code, parse(D1Error, answer.content).name) == (status, name)
+            assert answer.headers["content-type"].startswith("text/xml")
 
 
 async def test_hostile_documents_are_refused(cn: Served) -> None:
