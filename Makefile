@@ -12,7 +12,7 @@ run: .venv/.run
 
 test: .venv/.test lint
 	./scripts/test-needs
-	.venv/bin/pytest -n 2 --dist loadfile $(PYTEST)
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # the random tests of topics (on each log), of mirrors, tasks, search and a fleet for LONG seconds each; SEED decides when and what is killed
 long: .venv/.test
