@@ -272,7 +272,7 @@ ERRORS: list[tuple[str, str, int, str]] = [
 
 async def test_errors_are_typed(cn: Served, subtests: pytest.Subtests) -> None:
     for method, path, status, name in ERRORS:
-        with subtests.test(str((method, path, status, name))[:200]):
+        with subtests.test(ascii((method, path, status, name))[:200]):
             async with cn.client(await cn.token("root", "admin")) as client:
                 answer = await client.request(method, path)
             assert (answer.status_code, parse(D1Error, answer.content).name) == (status, name)

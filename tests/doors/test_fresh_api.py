@@ -96,7 +96,7 @@ BAD_CREDENTIALS: list[tuple[str, dict[str, str]]] = [
 
 async def test_bad_credentials(admin: httpx.AsyncClient, tmp_path: Path, subtests: pytest.Subtests) -> None:
     for name, changes in BAD_CREDENTIALS:
-        with subtests.test(str((name, changes))[:200]):
+        with subtests.test(ascii((name, changes))[:200]):
             answer = await admin.put(f"/api/v1/credentials/{name}", json={"host": "h.org", "token": "t0k3n"} | changes)
             assert answer.status_code in (400, 404)
             assert "t0k3n" not in answer.text

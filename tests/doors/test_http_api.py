@@ -88,7 +88,7 @@ BAD_INPUT: list[tuple[str, str, bytes | None, str]] = [
 
 async def test_bad_input_names_the_field(admin: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
     for method, path, body, field in BAD_INPUT:
-        with subtests.test(str((method, path, body, field))[:200]):
+        with subtests.test(ascii((method, path, body, field))[:200]):
             answer = await admin.request(method, path, content=body, headers={"content-type": "application/json"})
             assert wrong(answer) == (400, "bad_input")
             assert field in answer.json()["error"]["message"]

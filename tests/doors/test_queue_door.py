@@ -120,7 +120,7 @@ async def test_failures(client: httpx.AsyncClient, subtests: pytest.Subtests) ->
         await ask(client, "POST", f"/{end}/register", topic="t")
     before = await ask(client, "GET", "/topics")
     for method, path, fields in FAILURES:
-        with subtests.test(str((method, path, fields))[:200]):
+        with subtests.test(ascii((method, path, fields))[:200]):
             status, answer = await ask(client, method, path, **fields)
             assert (status, answer["status"], set(answer)) == (400, "Failure", {"status", "message"})
             assert answer["message"]

@@ -89,7 +89,7 @@ REFUSED: list[tuple[str, Any]] = [
 
 async def test_what_is_refused(maker: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
     for verb, body in REFUSED:
-        with subtests.test(str((verb, body))[:200]):
+        with subtests.test(ascii((verb, body))[:200]):
             assert wrong(await maker.post(f"{API}/s/{verb}", json=body)) == (400, "bad_input")
 
 

@@ -55,7 +55,7 @@ UNPUBLISHABLE: list[tuple[str, bytes]] = [
 
 async def test_what_cannot_be_published_is_not_stored(writer: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
     for kind, body in UNPUBLISHABLE:
-        with subtests.test(str((kind, body))[:200]):
+        with subtests.test(ascii((kind, body))[:200]):
             answer = await writer.post(f"{API}/news/messages", content=body, headers={"content-type": kind})
             assert wrong(answer) == (400, "bad_input")
             assert (await read(writer)).next == 0
@@ -66,7 +66,7 @@ NO_NAMES: list[str] = ["a/b", "a%2Fb", "%00", "a%0Ab", "x" * 10_000, "%20", ".hi
 
 async def test_names_that_are_none(writer: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
     for name in NO_NAMES:
-        with subtests.test(str(name)[:200]):
+        with subtests.test(ascii(name)[:200]):
             before = await writer.get(API)
             assert wrong(await writer.post(f"{API}/{name}/messages", json={"body": 1}))[0] in (400, 404)
             assert (await writer.get(f"{API}/{name}")).status_code in (400, 404)
@@ -131,7 +131,7 @@ BAD_REQUESTS: list[tuple[str, str, Any, int]] = [
 
 async def test_bad_requests(writer: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
     for method, path, body, status in BAD_REQUESTS:
-        with subtests.test(str((method, path, body, status))[:200]):
+        with subtests.test(ascii((method, path, body, status))[:200]):
             answer = await writer.request(method, API + path, json=body)
             assert wrong(answer)[0] == status, answer.text
 

@@ -109,7 +109,7 @@ FOUND: list[tuple[str, str]] = [
 async def test_what_a_query_finds(records: Records, subtests: pytest.Subtests) -> None:
     await records.put("papers", RECORDS)
     for text, expected in FOUND:
-        with subtests.test(str((text, expected))[:200]):
+        with subtests.test(ascii((text, expected))[:200]):
             assert await ids(records, text) == list(expected)
 
 
@@ -229,7 +229,7 @@ BAD_VALUES: list[dict[str, typing.Any]] = [
 
 async def test_a_bad_record_is_refused_with_all_it_came_with(records: Records, subtests: pytest.Subtests) -> None:
     for values in BAD_VALUES:
-        with subtests.test(str(values)[:200]):
+        with subtests.test(ascii(values)[:200]):
             with pytest.raises(BadInput, match="'x'"):
                 await records.put("papers", [RECORDS[0], Record("x", values)])
             assert await ids(records, "") == []
@@ -258,7 +258,7 @@ WRONG_QUERIES: list[tuple[str, int, str]] = [
 
 async def test_errors_point_at_the_place(records: Records, subtests: pytest.Subtests) -> None:
     for text, column, said in WRONG_QUERIES:
-        with subtests.test(str((text, column, said))[:200]):
+        with subtests.test(ascii((text, column, said))[:200]):
             with pytest.raises(BadQuery, match=said) as caught:
                 await records.search("papers", Ask(text))
             assert caught.value.column == column

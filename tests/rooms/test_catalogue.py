@@ -49,7 +49,7 @@ NO_URLS: list[str] = [
 
 async def test_what_is_no_url_is_refused_and_nothing_is_stored(house: House, subtests: pytest.Subtests) -> None:
     for url in NO_URLS:
-        with subtests.test(str(url)[:200]):
+        with subtests.test(ascii(url)[:200]):
             with pytest.raises(BadUrl):
                 await house.sources.add(SYSTEM, url)
             assert (await house.sources.list(SYSTEM)).items == []

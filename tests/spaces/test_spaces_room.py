@@ -212,7 +212,7 @@ async def test_what_an_earlier_start_had_taken_is_there_again(
     await later.close()
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 async def test_matches_are_looked_up_not_searched(spaces: Spaces, database: Database) -> None:
     """By the plan, not by the clock: what else is in the space costs nothing."""
     free = "EXPLAIN QUERY PLAN SELECT seq FROM tuple WHERE taker IS NULL AND space = 's' AND arity = 2 AND seq > 0"

@@ -216,14 +216,14 @@ class Store:
 
     async def flush(self) -> None:
         """One write for all looks since the last: what it holds can be found out again."""
-        if not self._noted and not self._resting:
+        if not (self._noted or self._resting or self._cells):
             return
-        noted, resting = self._noted, self._resting
-        self._noted, self._resting = {}, {}
+        noted, resting, counted = self._noted, self._resting, self._cells
+        self._noted, self._resting, self._cells = {}, {}, ()
         hosts: list[dict[str, Value]] = [
             {"name": name, "until": rest.until, "pace": rest.pace} for name, rest in resting.items()
         ]
-        cells = msgspec.json.encode(self._cells).decode() if self._cells else ""
+        cells = msgspec.json.encode(counted).decode() if counted else ""
 
         async def work(tx: Tx) -> None:
             await tx.many(tables.NOTE, [note_of(watch) for watch in noted.values()])
@@ -235,6 +235,7 @@ class Store:
             await self._db.write(work, runtime=True)
         except BaseException:
             self._noted, self._resting = noted | self._noted, resting | self._resting
+            self._cells = self._cells or counted
             raise
 
     # the outbox

@@ -25,6 +25,7 @@ _NOT_ENABLED = {10039, 10076}
 CONFIGURED_OTHERWISE = 10058
 #: seconds between attempts to connect, and between signs of life
 _PAUSE, _PING = 0.2, 10
+_CLOSE_SECONDS = 1.0
 
 
 class Link:
@@ -68,7 +69,7 @@ class Link:
         async with self._connecting:
             self._closed = True
             if self._client is not None:
-                await self._client.close()
+                await _close(self._client)
 
     async def client(self) -> Client:
         """One that is connected; waited for as long as patience lasts."""
@@ -179,11 +180,11 @@ class Link:
             await client.flush()
         except (Error, OSError) as error:
             await self._noted(error)
-            await client.close()
+            await _close(client)
             await asyncio.sleep(_PAUSE)
             return None
         except BaseException:
-            await client.close()
+            await _close(client)
             raise
         self._refused = self._broken = ""
         if self.turn:
@@ -201,3 +202,10 @@ class Link:
         self.turn += 1
         self._answers.lose()
         self._lost.set()
+
+
+async def _close(client: Client) -> None:
+    """One that is half connected may wait for ever for a server that has gone meanwhile."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await client.close()
