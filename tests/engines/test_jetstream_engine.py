@@ -3,10 +3,11 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 
 from skep.engines.log.base import Log
 from skep.engines.log.jetstream_address import address
@@ -287,3 +288,15 @@ def test_urls() -> None:
     assert (several.user, several.password, several.replicas) == ("me", "p:w", 3)
     assert (address("nats://token@one").user, address("nats://token@one").password) == ("token", None)
     assert (address("nats://one").user, str(address("nats://u:p@one"))) == (None, "one:4222")
+
+
+async def test_patience_ends_although_the_client_swallows_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def swallowing(_: Client) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        raise OSError("gone")
+
+    monkeypatch.setattr(Client, "_select_next_server", swallowing)
+    with pytest.raises(Unavailable):
+        async with asyncio.timeout(20), opened("nats://127.0.0.1:1", patience=0.2):
+            pass

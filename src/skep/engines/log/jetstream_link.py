@@ -181,6 +181,9 @@ class Link:
         except (Error, OSError) as error:
             await self._noted(error)
             await _close(client)
+            # its client may have swallowed that we were cancelled, or that patience is over
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from None
             await asyncio.sleep(_PAUSE)
             return None
         except BaseException:
