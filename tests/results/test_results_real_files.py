@@ -27,7 +27,9 @@ def run(folder: Path, *argv: str) -> None:
     done = subprocess.run(
         argv,
         cwd=folder,
-        env=os.environ | {"HOME": str(folder), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        # what tells pytest that it is part of a divided run is not for the one that is run here
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        | {"HOME": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

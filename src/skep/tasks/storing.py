@@ -83,7 +83,11 @@ async def fill(db: Database, context: dict[str, Value], rows: Rows) -> str:
             [] if start else rows.classes, tasks, [need for task in tasks for need in needs.get(task["id"], ())]
         )
         await db.write(partial(_add, id=id, piece=piece))
-    made = await db.write(lambda tx: _finish(tx, id, context["once"]))
+    finish = partial(_finish, id=id, once=context["once"])
+    try:
+        made = await db.write(finish)
+    except Conflict:  # another for the same occasion was finished in the same moment, and is seen now
+        made = await db.write(finish)
     if made != id:
         await clear(db, id)
     return made
