@@ -136,7 +136,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "keep"
     label: Annotated[
         tuple[LabelSettings, ...],
-        _about("[[label]] tables: a name, and force_push, refs, branches, poll_min or poll_max of its sources"),
+        _about("[[label]] tables: name, and force_push, refs, branches, poll_min, poll_max or priority of its sources"),
     ] = ()
     keep_tips: Annotated[Seconds, _positive("old tips of rewritten or deleted branches are kept for so long")] = (
         31_536_000.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import numpy as np
 import pytest
 
 from skep.engines.db.base import Database
@@ -21,7 +22,7 @@ from skep.engines.index.opensearch.address import parse as parse_address
 from skep.engines.index.trigram import open_trigram
 from skep.engines.open import find as find_engine
 from skep.errors import BadInput, Damaged, Unavailable
-from skep.model.search import And, BookInfo, Limits, Not, Term, Within
+from skep.model.search import And, BookInfo, Limits, Not, Reason, Term, Within
 from skep.search.query import parse
 from skep.testing.opensearch import OpenSearchNode
 from tests.index import test_ripgrep_equality, test_trigram_adopt, test_trigram_search
@@ -311,6 +312,18 @@ async def test_a_bounded_search_says_so(
     assert 0 < len([hit async for hit in hits]) < 5
     assert hits.partial
     assert not hits.counted.exact
+
+
+async def test_a_preferred_source_is_first_although_only_so_much_is_read(
+    searcher: OpenSearchSearcher, adopt: Adopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await adopt({b"f%d" % n: b"word\n" * 100_000 for n in range(5)})
+    await adopt({b"late": b"word\n"}, number=2)
+    monkeypatch.setattr("skep.engines.index.opensearch.view._RANKED_BYTES", 400_000)
+    gains = np.array([0, 0, 50], np.int16)
+    hits = [hit async for hit in searcher.search(parse("word"), VISIBLE, Limits(explain=True), gains)]
+    assert (hits[0].source, hits[0].path) == (2, "late")
+    assert Reason("priority of its source", 50.0) in hits[0].why
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ SENSELESS: list[dict[str, Any]] = [
     {"refs": ["--upload-pack=x"]},
     {"poll_min": 0},
     {"poll_min": 9, "poll_max": 3},
+    {"priority": 501},
+    {"priority": 0.5},
     {"colour": "red"},
 ]
 
@@ -51,7 +53,7 @@ async def test_a_source_says_more_than_its_labels(house: House) -> None:
         "archive": LabelSettings(name="archive", force_push="ask", poll_max=60.0),
         "busy": LabelSettings(name="busy", poll_max=9.0),
     }
-    house.sources._by_label = labels
+    house.sources.by_label = labels
     source = (await house.sources.add(SYSTEM, "https://example.org/a", labels=["busy", "archive", "none"])).source
     held = await house.sources.held(source.id)
     assert held is not None and held.settings == SourceSettings(force_push="ask", poll_max=60.0)

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -82,14 +82,14 @@ def document(path: str, text: str) -> Document:
 
 
 class OpenLibrary(Protocol):
-    def __call__(self, database: str = "sqlite:") -> AbstractAsyncContextManager[Library]: ...
+    def __call__(self, database: str = "sqlite:", **settings: Any) -> AbstractAsyncContextManager[Library]: ...
 
 
 @pytest.fixture
 def open_library(tmp_path: Path) -> OpenLibrary:
     @asynccontextmanager
-    async def opened(database: str = "sqlite:") -> AsyncIterator[Library]:
-        settings = Settings(data=str(tmp_path), database=database, allow_networks=("127.0.0.0/8",))
+    async def opened(database: str = "sqlite:", **given: Any) -> AsyncIterator[Library]:
+        settings = Settings(data=str(tmp_path), database=database, allow_networks=("127.0.0.0/8",), **given)
         async with open_rooms(settings, SystemClock(), "w" * 64) as rooms:
             yield Library(rooms, tmp_path)
 

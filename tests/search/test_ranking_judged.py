@@ -2,7 +2,11 @@
 
 import pytest
 
-from .conftest import Library
+from skep.config import LabelSettings
+from skep.model.caller import SYSTEM
+from skep.model.search import Limits
+
+from .conftest import Library, OpenLibrary
 
 CLIENT = """class Client:
     def request(self, url):
@@ -76,3 +80,44 @@ async def test_of_files_alike_those_of_the_source_that_changed_last_come_first(l
     assert await order() == [living, fork]
     await library.change("a/fork", {"lib/other.py": "pass\n"})
     assert await order() == [fork, living]
+
+
+async def test_hits_of_a_source_set_before_others_come_first(library: Library) -> None:
+    use = await library.add("a/use", {"lib/one.py": "Client()\n"})
+    definition = await library.add("b/definition", {"lib/one.py": CLIENT})
+
+    async def order(query: str = "Client") -> list[str]:
+        await library.core.search.catalogue.refresh(library.core.search._db)
+        answer = await library.search(query, Limits(explain=True))
+        return [hit.source for hit in answer.hits] or [source.source for source in answer.sources]
+
+    assert await order() == [definition, use]
+    await library.core.sources.update(SYSTEM, use, settings={"priority": 300})
+    assert await order() == [use, definition]
+    first = (await library.search("Client", Limits(explain=True))).hits[0]
+    assert ("priority of its source", 300) in [(reason.name, reason.points) for reason in first.why]
+    assert await order("type:repo repo:example") == [use, definition]
+    await library.core.sources.update(SYSTEM, use, settings={"priority": -50})
+    assert await order("type:repo repo:example") == [definition, use]
+    await library.core.sources.update(SYSTEM, use, settings={"priority": None})
+    assert await order("type:repo repo:example") == [use, definition]
+
+
+async def test_a_label_sets_its_sources_before_others(open_library: OpenLibrary) -> None:
+    async with open_library(label=(LabelSettings(name="ours", priority=10),)) as library:
+        plain, labelled = [await library.add(name, {"lib/one.py": CLIENT}) for name in ("b/plain", "c/labelled")]
+        await library.change("b/plain", {"lib/other.py": "pass\n"})
+        assert [hit.source for hit in (await library.search("Client")).hits] == [plain, labelled]
+        await library.core.sources.update(SYSTEM, labelled, labels=["ours"])
+        await library.core.search.catalogue.refresh(library.core.search._db)
+        assert [hit.source for hit in (await library.search("Client")).hits] == [labelled, plain]
+
+
+async def test_what_is_preferred_is_read_before_enough_was_found(library: Library) -> None:
+    """Only so much is looked at: a source set before others must be among it."""
+    for n in range(30):
+        await library.add(f"a/other{n}", {f"lib/f{m}.py": "Client()\n" * 20 for m in range(20)})
+    ours = await library.add("z/ours", {"lib/one.py": "Client()\n"})
+    await library.core.sources.update(SYSTEM, ours, settings={"priority": 100})
+    await library.core.search.catalogue.refresh(library.core.search._db)
+    assert (await library.search("Client")).hits[0].source == ours

@@ -25,6 +25,7 @@ FailureClass = Literal[
 #: what a mirror does when upstream rewrites history: follow and forget; follow and keep the old tips; wait for a person
 ForcePush = Literal["follow", "keep", "ask"]
 _Seconds = Annotated[float, msgspec.Meta(gt=0)]
+_Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -48,6 +49,8 @@ class SourceSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     poll_max: _Seconds | None = None
     #: patterns of branches and tags that are searchable besides the default branch
     branches: tuple[str, ...] | None = None
+    #: points that its hits gain, or lose, in the order of a search
+    priority: _Points | None = None
 
     def over(self, other: "SourceSettings") -> "SourceSettings":
         """These, and where they say nothing the others."""

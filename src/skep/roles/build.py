@@ -108,7 +108,7 @@ async def open_rooms(
         addresses, interest = GitAddresses(settings), Interest()
         sources = parts.sources(settings, db, clock, fleet, addresses)
         credentials = Credentials(db, clock, data, sources, file_credentials)
-        search, about = Search(db, clock, searcher, interest), SourceReports(db, clock, sources)
+        search, about = Search(db, clock, searcher, interest, sources.by_label), SourceReports(db, clock, sources)
         saved, spaces = Saved(db, clock, topics), Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         watching = Watching(saved, topics, clock, searcher, search.catalogue)
         stack.push_async_callback(spaces.close)

@@ -6,17 +6,18 @@ Kept in memory and brought up to date by what has changed, so that a million sou
 import asyncio
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 
 import msgspec
 import numpy as np
 
 from skep.engines.db.base import Database
-from skep.engines.index.base import Visible
+from skep.engines.index.base import Gains, Visible
 from skep.engines.index.dialect import compile_term
 from skep.model.caller import Caller
 from skep.model.search import And, Not, Or, Query, Term, Within, terms
+from skep.model.source import SourceSettings
 from skep.sources.views import Named, named
 
 _AT_ONCE = 10_000
@@ -29,16 +30,19 @@ _ROOM = 1024
 
 
 class Catalogue:
-    def __init__(self) -> None:
+    def __init__(self, by_label: Mapping[str, SourceSettings]) -> None:
+        self._by_label = by_label
         self._sources: dict[int, Named] = {}
         self._place = (-1, -1)
         self._public = self._all = np.zeros(0, np.bool_)
         self._names: _Names | None = None
+        #: None: no source is before another
+        self.gains: Gains | None = None
 
     async def refresh(self, db: Database) -> list[Named]:
         """Read what has changed since the last time; returns those that were removed."""
         removed: list[Named] = []
-        while changed := await named(db, *self._place, _AT_ONCE):
+        while changed := await named(db, *self._place, _AT_ONCE, self._by_label):
             self._place = (changed[-1].revision, changed[-1].number)
             self._names = None
             self._mask(changed)
@@ -59,6 +63,16 @@ class Catalogue:
         masks[0][numbers] = [source.living and source.visibility == "public" for source in changed]
         masks[1][numbers] = [source.living for source in changed]
         self._public, self._all = masks
+        self._weigh([source for source in changed if source.priority or self.gains is not None])
+
+    def _weigh(self, changed: Sequence[Named]) -> None:
+        if not changed:
+            return
+        gains = np.zeros(len(self._all), np.int16)
+        if self.gains is not None:
+            gains[: len(self.gains)] = self.gains
+        gains[[source.number for source in changed]] = [source.priority for source in changed]
+        self.gains = gains if gains.any() else None
 
     def find(self, number: int) -> Named | None:
         return self._sources.get(number)
@@ -76,12 +90,12 @@ class Catalogue:
         return _replace(query, found)
 
     async def named(self, caller: Caller, query: Query) -> list[int] | None:
-        """Visible sources for which the query is true, by name; None: it asks about files too."""
+        """Visible sources for which the query is true, by priority and name; None: it asks about files too."""
         mask = _members(await self.resolve(query), self.visible(caller))
         if mask is None:
             return None
         found = [source for number in np.flatnonzero(mask).tolist() if (source := self.find(number))]
-        return [source.number for source in sorted(found, key=lambda source: source.name)]
+        return [source.number for source in sorted(found, key=lambda source: (-source.priority, source.name))]
 
     async def like(self, caller: Caller, text: str, limit: int) -> list[Named]:
         """Sources the caller may see whose name contains a text, in no order; for completion."""

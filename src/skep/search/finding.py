@@ -43,7 +43,7 @@ class Finder:
         query = await self._catalogue.resolve(asked.query)
         if asked.kind != "line":
             limits = msgspec.structs.replace(limits, lines_per_file=1, context=0)
-        return self._searcher.search(query, self._catalogue.visible(caller), limits)
+        return self._searcher.search(query, self._catalogue.visible(caller), limits, self._catalogue.gains)
 
     async def page(self, caller: Caller, asked: Asked, limits: Limits, shown: Shown, look_at: int) -> Found:
         """`limits.lines` lines of files that were not shown; at least `look_at` lines are looked at."""

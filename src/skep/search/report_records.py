@@ -79,7 +79,7 @@ class ReportRecords:
 
     async def refresh(self) -> None:
         before = self._place, self._since
-        while changed := await named(self._db, *self._place, _AT_ONCE):
+        while changed := await named(self._db, *self._place, _AT_ONCE, {}):
             if gone := [source.id for source in changed if not source.living]:
                 await self._records.delete(KIND.name, OneOf("id", gone))
             await self._put([source.id for source in changed if source.living])

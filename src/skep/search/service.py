@@ -1,7 +1,7 @@
 """Search over everything mirrored: parse, see what the caller may see, ask the index, say how fresh each hit is."""
 
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from skep.fleet.interest import Interest
 from skep.model.answers import Completion, Hit, RecordPage, SearchAnswer, SearchSummary, SourceHit
 from skep.model.caller import Caller
 from skep.model.search import Counted, FileHit, Limits
+from skep.model.source import SourceSettings
 from skep.search.adoption import request
 from skep.search.answering import answer, facets, source_answer
 from skep.search.catalogue import Catalogue
@@ -61,12 +62,20 @@ class Freshness:
 
 
 class Search:
-    def __init__(self, db: Database, clock: Clock, searcher: Searcher, interest: Interest) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        searcher: Searcher,
+        interest: Interest,
+        by_label: Mapping[str, SourceSettings] | None = None,
+    ) -> None:
+        """`by_label`: what sources with a label have in common."""
         self._db = db
         self._clock = clock
         self._searcher = searcher
         self._interest = interest
-        self.catalogue = Catalogue()
+        self.catalogue = Catalogue(by_label or {})
         self._finder = Finder(searcher, self.catalogue)
         self._freshness = Freshness(db, clock)
         #: who answers `type:report` and `type:record`

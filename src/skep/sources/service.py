@@ -47,11 +47,11 @@ class Sources:
         self._clock = clock
         self._fleet = fleet
         self._kinds = kinds
-        self._by_label = by_label or {}
+        self.by_label = by_label or {}
 
     async def start(self) -> None:
         await self._db.migrate("sources", STEPS)
-        for settings in self._by_label.values():
+        for settings in self.by_label.values():
             self._kinds["git"].check_settings(settings)
 
     async def add(
@@ -330,10 +330,10 @@ class Sources:
 
     async def held_many(self, ids: Sequence[str]) -> dict[str, Held]:
         """What holders need to know of sources: the bodies of Hold orders."""
-        return await held(self._db, ids, self._by_label)
+        return await held(self._db, ids, self.by_label)
 
     async def settings_with_labels(self, ids: Sequence[str]) -> dict[str, SourceSettings]:
-        return await settings_with_labels(self._db, ids, self._by_label)
+        return await settings_with_labels(self._db, ids, self.by_label)
 
     async def is_former(self, name: str) -> bool:
         """A source had this name before, and none has it now."""

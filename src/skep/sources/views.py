@@ -26,6 +26,8 @@ class Named(msgspec.Struct, frozen=True, gc=False):
     visibility: Visibility
     living: bool
     revision: int
+    #: its own or that of a label
+    priority: int = 0
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -35,17 +37,22 @@ class Newest(msgspec.Struct, frozen=True):
     looked: float
 
 
-async def named(db: Database, revision: int, number: int, limit: int) -> list[Named]:
-    """Sources by when they last changed name, visibility or existence, those after (revision, number) first."""
+async def named(
+    db: Database, revision: int, number: int, limit: int, by_label: Mapping[str, SourceSettings]
+) -> list[Named]:
+    """Sources by when anything said of them here last changed, those after (revision, number) first."""
     rows = await db.read(
-        "SELECT id, number, name, visibility, state, revision FROM source "
+        "SELECT id, number, name, visibility, state, revision, labels, settings FROM source "
         "WHERE (revision, number) > (:revision, :number) ORDER BY revision, number LIMIT :limit",
         revision=revision,
         number=number,
         limit=limit,
     )
     return [
-        Named(row["id"], row["number"], row["name"], row["visibility"], row["state"] != "removed", row["revision"])
+        Named(
+            *(row["id"], row["number"], row["name"], row["visibility"], row["state"] != "removed", row["revision"]),
+            _priority(row, by_label),
+        )
         for row in rows
     ]
 
@@ -130,6 +137,12 @@ def _settings(row: Row, by_label: Mapping[str, SourceSettings]) -> SourceSetting
     for label in json.loads(row["labels"]):
         settings = settings.over(by_label.get(label, _NONE))
     return settings
+
+
+def _priority(row: Row, by_label: Mapping[str, SourceSettings]) -> int:
+    if row["settings"] == "{}" and not by_label:  # a million of them are read at start
+        return 0
+    return _settings(row, by_label).priority or 0
 
 
 def _places(ids: Sequence[str]) -> tuple[str, dict[str, Value]]:

@@ -61,7 +61,7 @@ def _fill_update(parser: Command) -> None:
         "--set",
         metavar="KEY=VALUE",
         action="append",
-        help="force_push, refs, branches, poll_min or poll_max of it; without VALUE as others; may be repeated",
+        help="force_push, refs, branches, poll_min, poll_max or priority; without VALUE as others; may be repeated",
     )
     seen = parser.add_mutually_exclusive_group()
     seen.add_argument("--private", dest="visibility", action="store_const", const="private", help="hide it")

@@ -13,6 +13,8 @@ from skep.model.search import BookInfo, Counted, Damage, Delta, Document, Fence,
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
 Visible = NDArray[np.bool_]
+#: by source number: points that its files gain by the priority of their source. Beyond the end: none.
+Gains = NDArray[np.int16]
 
 
 class Builder(Protocol):
@@ -91,7 +93,7 @@ class Searcher(Protocol):
 
     async def drop(self, source: str, number: int) -> None: ...
 
-    def search(self, query: Query, visible: Visible, limits: Limits) -> Hits:
+    def search(self, query: Query, visible: Visible, limits: Limits, gains: Gains | None = None) -> Hits:
         """`source` terms were resolved into Within by the caller of this; here they are not allowed."""
         ...
 

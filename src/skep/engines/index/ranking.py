@@ -1,7 +1,7 @@
 """Which hit is shown first. Pure: what an engine found out about a file goes in, points come out.
 
 What is defined comes before what is used, a word before a part of one, a file of that name before a file of that
-folder, and what people write before tests, copies and generated code.
+folder, and what people write before tests, copies and generated code. A source may be set before others.
 """
 
 from functools import lru_cache
@@ -41,6 +41,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     #: matching lines
     lines: int = 0
     marks: int = 0
+    #: by the priority of its source
+    gain: int = 0
 
 
 def parts(facts: Facts) -> list[tuple[str, float]]:
@@ -59,6 +61,8 @@ def parts(facts: Facts) -> list[tuple[str, float]]:
         made.append(("often", _MANY * facts.lines / (facts.lines + _HALF)))
     if facts.marks:
         made += [(name, points) for mark, name, points in _MARKS if facts.marks & mark]
+    if facts.gain:
+        made.append(("priority of its source", float(facts.gain)))
     return made
 
 

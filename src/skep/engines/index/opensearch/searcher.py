@@ -17,7 +17,7 @@ from weakref import WeakSet
 import numpy as np
 
 from skep.engines.db.base import Database
-from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
+from skep.engines.index.base import Gains, Side, Size, Standing, Visible, Watcher
 from skep.engines.index.library import Librarian
 from skep.engines.index.opensearch.address import Address
 from skep.engines.index.opensearch.documents import PLACE_BITS, actions
@@ -155,14 +155,13 @@ class OpenSearchSearcher:
                 await self._tidy()
 
     def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        asked = query, visible, limits, self._shelf, self._librarian.books
+        asked = query, visible, None, limits, self._shelf, self._librarian.books
         return TrigramHits(self._lanes, snapshot, _unread, *asked)
 
-    def search(self, query: Query, visible: Visible, limits: Limits) -> OpenSearchHits:
+    def search(self, query: Query, visible: Visible, limits: Limits, gains: Gains | None = None) -> OpenSearchHits:
         self._looked_at.add(self._state)
-        return OpenSearchHits(
-            self._lanes, self._node, self._state, query, visible, limits, self._shelf, self._librarian.books
-        )
+        asked = query, visible, gains, limits, self._shelf, self._librarian.books
+        return OpenSearchHits(self._lanes, self._node, self._state, *asked)
 
     def standing(self, number: int) -> Standing | None:
         return self._state.standings.get(number)

@@ -42,6 +42,8 @@ _FIRST_BYTES, _BYTES = 500_000, 4_000_000
 #: bytes of content out of which the best are chosen, and how many when they are also counted; and the share of the
 #: time that is spent on fetching them
 _RANKED_BYTES, _COUNTED_BYTES, _RANKED_SHARE = 32_000_000, 64_000_000, 0.5
+#: sources that are named for the sake of the order alone
+_MOST_NAMED = 1000
 #: shards that live for milliseconds are best kept in memory, where there is this much of it to spare
 _MEMORY, _SPARE = Path("/dev/shm"), 512_000_000  # noqa: S108  # a folder of its own is made there
 
@@ -144,7 +146,7 @@ class Parts:
     def __init__(self, node: Node, state: State, asked: Asked) -> None:
         self._node = node
         self._state = state
-        self._query, self._visible, self._limits, self._shelf, _ = asked
+        self._query, self._visible, self._gains, self._limits, self._shelf, _ = asked
         #: there were more
         self.cut = False
 
@@ -164,7 +166,7 @@ class Parts:
         if filters is None:
             return
         until = time.monotonic() + limits.seconds * (_RANKED_SHARE if limits.rank else 1)
-        first = [{"term": {"marked": False}}, likely(compiled)] if limits.rank else None
+        first = [{"term": {"marked": False}}, likely(compiled), *self._preferred()] if limits.rank else None
         reader, sift = Reader(self._node, self._state, until, first), Sift(compiled, _watch(until))
         left, looked = _COUNTED_BYTES if limits.count else _RANKED_BYTES, 0
         for group in reader.groups(filters):
@@ -177,6 +179,11 @@ class Parts:
             looked += sum(max(1, min(lines, LOOK_PER_FILE)) for *_, lines in found if lines is not None)
             left -= sum(light.size for light, _ in kept)
             yield from _shards(kept)
+
+    def _preferred(self) -> list[Filter]:
+        """What is of a source set before others, where those are few enough to be named."""
+        preferred = [] if self._gains is None else np.flatnonzero(self._gains > 0).tolist()
+        return [among(preferred)] if 0 < len(preferred) <= _MOST_NAMED else []
 
     def _filters(self, compiled: Compiled) -> list[Filter] | None:
         """None: there is nothing the caller may see."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from skep.engines.index.base import Standing, Visible
+from skep.engines.index.base import Gains, Standing, Visible
 from skep.engines.index.books import Books
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.lanes import Lanes, Ride
@@ -20,7 +20,7 @@ _GRACE = 0.5
 
 
 #: what a search needs besides the snapshot
-Asked = tuple[Query, Visible, Limits, Shelf, Books]
+Asked = tuple[Query, Visible, Gains | None, Limits, Shelf, Books]
 #: told of damaged shards, by id, and what is wrong with them
 Noticed = Callable[[dict[str, str]], None]
 
@@ -39,12 +39,12 @@ class _Work:
         self._sent = 0.0
 
     def run(self, snapshot: Snapshot, *asked: *Asked) -> None:
-        query, visible, limits, shelf, books = asked
+        query, visible, gains, limits, shelf, books = asked
         try:
             search = Search(query, limits, self._watch, shelf, books)
             self._ride.begin(self.deadline)
             self._sent = time.monotonic() if limits.rank else 0.0  # the first goes out at once, whatever follows
-            for hit in search.run(snapshot, visible):
+            for hit in search.run(snapshot, visible, gains):
                 if self.stopped:
                     return
                 self._batch.append(hit)
@@ -121,7 +121,7 @@ class TrigramHits:
             raise ended
 
     def _start(self) -> _Work:
-        self._work = _Work(asyncio.get_running_loop(), time.monotonic() + self._asked[2].seconds, self._lanes)
+        self._work = _Work(asyncio.get_running_loop(), time.monotonic() + self._asked[3].seconds, self._lanes)
         self._lanes.submit(self._work.run, self._snapshot, *self._asked)
         return self._work
 

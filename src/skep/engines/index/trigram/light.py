@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from skep.engines.index.base import Standing
+from skep.engines.index.base import Gains, Standing
 from skep.engines.index.ranking import Facts, path_place, score
 from skep.engines.index.trigram.compiled import Compiled
 from skep.engines.index.trigram.masks import Masks
@@ -48,8 +48,9 @@ class Light:
 class Sieve:
     """Makes Lights out of readings of one shard."""
 
-    def __init__(self, compiled: Compiled, masks: Masks, shard: Shard) -> None:
+    def __init__(self, compiled: Compiled, masks: Masks, shard: Shard, gains: Gains | None) -> None:
         self._compiled = compiled
+        self._gains = gains
         self._shard = shard
         self._named = [term for term in compiled.shown if term.field == "any"]
         self.likely: Mask | None = masks.likely()
@@ -61,7 +62,8 @@ class Sieve:
             best = _fill(light, reading, nth, kinds)
             together = max(light.points.values(), default=0) // _TERM
             marks = int(self._shard.marks[light.document])
-            light.facts = Facts(best, self._path(light.document), together, len(light.points), marks)
+            gain = 0 if self._gains is None else int(self._gains[self._shard.sources[light.document]])
+            light.facts = Facts(best, self._path(light.document), together, len(light.points), marks, gain)
             light.score = score(light.facts)
             yield light
 

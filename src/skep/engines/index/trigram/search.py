@@ -1,10 +1,10 @@
 """Answers a query on a snapshot. Runs in a thread."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from skep.engines.index.base import Standing, Visible
+from skep.engines.index.base import Gains, Visible
 from skep.engines.index.books import Books
 from skep.engines.index.trigram.compiled import Compiled, Shelf
 from skep.engines.index.trigram.light import Light, Sieve
@@ -28,7 +28,8 @@ _FIRST_READ, _MOST_READ = 1 << 16, 1 << 20
 _FEW = 10
 #: what comes of reading a shard that is not what it was when it was opened
 _UNREADABLE = (Damaged, OSError, IndexError, ValueError)
-#: in this order: files whose name promises something, all others, then tests, copies and generated ones
+#: in this order: files whose name promises something, all others, then tests, copies and generated ones; those of
+#: sources set before or behind others a turn sooner or later
 _TURNS = range(3)
 
 
@@ -40,16 +41,17 @@ class _Field:
     """A shard with the documents that may match, and in which turn each is read."""
 
     def __init__(
-        self, compiled: Compiled, part: Part, allowed: Mask, standings: Mapping[int, Standing], watch: Watch
+        self, compiled: Compiled, part: Part, snapshot: Snapshot, allowed: Mask, gains: Gains | None, watch: Watch
     ) -> None:
         watch()
         shard = self.shard = part.shard
         shard.look()
-        self.masks = Masks(compiled, shard, standings, watch)
+        self.masks = Masks(compiled, shard, snapshot.standings, watch)
         mask = self.masks.candidates(compiled.query)
         ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
         self.ids: Ids = ids[allowed[shard.sources[ids]]]
-        self.sieve = Sieve(compiled, self.masks, shard)
+        self.sieve = Sieve(compiled, self.masks, shard, gains)
+        self._gains = gains
         self._compiled, self._watch = compiled, watch
 
     def read(self, documents: Ids, books: Books) -> Reading:
@@ -59,6 +61,8 @@ class _Field:
     def turn(self, turn: int) -> Ids:
         likely = self.sieve.likely
         turns = 1 + (self.shard.marks[self.ids] > 0) - (0 if likely is None else likely[self.ids])
+        if self._gains is not None:
+            turns = np.clip(turns - np.sign(self._gains[self.shard.sources[self.ids]]), _TURNS[0], _TURNS[-1])
         ids: Ids = self.ids[turns == turn]
         return ids
 
@@ -85,9 +89,9 @@ class Search:
     def counted(self) -> Counted:
         return Counted(self._files, self._lines, self._is_whole)
 
-    def run(self, snapshot: Snapshot, visible: Visible) -> Iterator[FileHit]:
+    def run(self, snapshot: Snapshot, visible: Visible, gains: Gains | None = None) -> Iterator[FileHit]:
         try:
-            lights = self._lights(snapshot, visible)
+            lights = self._lights(snapshot, visible, snapshot.gains(gains))
             if self._limits.rank:
                 lights = iter(sorted(lights, key=lambda light: light.order(snapshot.standings)))
             yield from self._shown(lights)
@@ -111,10 +115,10 @@ class Search:
             self._is_cut |= hit.more
             yield hit
 
-    def _lights(self, snapshot: Snapshot, visible: Visible) -> Iterator[Light]:
+    def _lights(self, snapshot: Snapshot, visible: Visible, gains: Gains | None) -> Iterator[Light]:
         """What is found until time is over. A shard that cannot be read does not keep the others from answering."""
         try:
-            for field, ids in self._fields(snapshot, visible):
+            for field, ids in self._fields(snapshot, visible, gains):
                 try:
                     yield from self._read(field, ids)
                 except _UNREADABLE as error:
@@ -132,11 +136,11 @@ class Search:
         else:
             raise error
 
-    def _fields(self, snapshot: Snapshot, visible: Visible) -> Iterator[tuple[_Field, Ids]]:
+    def _fields(self, snapshot: Snapshot, visible: Visible, gains: Gains | None) -> Iterator[tuple[_Field, Ids]]:
         """What is to be read, in its order: in turns when the best are wanted, else shard by shard."""
         allowed = snapshot.allowed(visible)
         parts = (part for part in snapshot.parts if allowed[part.shard.numbers].any())
-        fields = (field for part in parts if (field := self._field(part, allowed, snapshot.standings)) is not None)
+        fields = (field for part in parts if (field := self._field(part, snapshot, allowed, gains)) is not None)
         if not self._limits.rank:
             for field in fields:
                 yield field, field.ids
@@ -146,10 +150,10 @@ class Search:
             for field in kept:
                 yield field, field.turn(turn)
 
-    def _field(self, part: Part, allowed: Mask, standings: Mapping[int, Standing]) -> _Field | None:
+    def _field(self, part: Part, snapshot: Snapshot, allowed: Mask, gains: Gains | None) -> _Field | None:
         """None: nothing can match there."""
         try:
-            field = _Field(self._compiled, part, allowed, standings, self._watch)
+            field = _Field(self._compiled, part, snapshot, allowed, gains, self._watch)
         except _UNREADABLE as error:
             self._set_aside(part.shard, error)
             return None

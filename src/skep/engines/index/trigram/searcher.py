@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from skep.engines.db.base import Database
-from skep.engines.index.base import Side, Size, Standing, Visible, Watcher
+from skep.engines.index.base import Gains, Side, Size, Standing, Visible, Watcher
 from skep.engines.index.library import Librarian
 from skep.engines.index.trigram import folders
 from skep.engines.index.trigram.compiled import Shelf
@@ -115,11 +115,13 @@ class TrigramSearcher:
             await self._tables.drop(source, lambda tx: exchange(tx, swap))
             await self._show(swap, {n: s for n, s in self._snapshot.standings.items() if n != number})
 
-    def search(self, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        return self._run(self._snapshot, query, visible, limits)
+    def search(self, query: Query, visible: Visible, limits: Limits, gains: Gains | None = None) -> TrigramHits:
+        return self._run(self._snapshot, query, visible, limits, gains)
 
-    def _run(self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits) -> TrigramHits:
-        asked = query, visible, limits, self._shelf, self._librarian.books
+    def _run(
+        self, snapshot: Snapshot, query: Query, visible: Visible, limits: Limits, gains: Gains | None = None
+    ) -> TrigramHits:
+        asked = query, visible, gains, limits, self._shelf, self._librarian.books
         return TrigramHits(self._lanes, snapshot, self._notice, *asked)
 
     def _notice(self, damaged: dict[str, str]) -> None:

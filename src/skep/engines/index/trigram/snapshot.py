@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.engines.index.base import Size, Standing, Visible
+from skep.engines.index.base import Gains, Size, Standing, Visible
 from skep.engines.index.trigram.postings import Mask
 from skep.engines.index.trigram.shard import Shard
 
@@ -43,6 +43,10 @@ class Snapshot:
         allowed[:shared] = visible[:shared]
         allowed &= self._standing_mask
         return allowed
+
+    def gains(self, gains: Gains | None) -> Gains | None:
+        """Long enough for every shard."""
+        return None if gains is None else np.pad(gains[: self._size], (0, max(0, self._size - len(gains))))
 
     def living(self, number: int) -> Iterator[tuple[bytes, str, int]]:
         """Path, git blob and branches of every document of a source."""
