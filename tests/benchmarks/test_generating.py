@@ -59,7 +59,7 @@ async def generator(
     engine: Engine, script: Callable[[Generator, Run], Awaitable[Any]], member: str = "wrk_1"
 ) -> AsyncIterator[Generator]:
     one = Generator(script)
-    offer = Offer(("command", "benchmark"), {"own": 4, "command": 4, "benchmark": 9}, facts={"os": "linux"})
+    offer = Offer(("command", "benchmark"), {"own": 4, "command": 4, "waiting": 9}, facts={"os": "linux"})
     kinds: dict[str, Doing] = {"benchmark": one.generate, "command": one.command}
     made = Hand(engine.link, member, kinds, offer)
     one.one = made

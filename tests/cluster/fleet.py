@@ -15,6 +15,12 @@ from tests.house.running import SKEP, RunningSkep, environment
 SECONDS = 120.0
 
 
+def off_by(skew: str) -> list[str]:
+    """In front of a command: its clock is off by so much (`+1h`), its sense of how time passes is not."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return ["env", f"LD_PRELOAD={library}", f"FAKETIME={skew}", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
+
+
 class Coordinator(RunningSkep):
     """`link` is where others join."""
 
@@ -41,7 +47,7 @@ class Member:
     def __init__(
         self, data: Path, line: str = "", *, role: str = "worker", before: Sequence[str] = (), **settings: Any
     ) -> None:
-        self.data, self.role, self._before = data, role, before
+        self.data, self.role, self.before = data, role, before
         self.settings = {"allow_networks": ["127.0.0.0/8"], "name": data.name, **settings}
         self.log: list[str] = []
         if line:
@@ -52,7 +58,7 @@ class Member:
         self._said = threading.Condition()
         self._began = len(self.log)
         self.process = subprocess.Popen(
-            [*self._before, *SKEP, self.role, "--data", str(self.data)],
+            [*self.before, *SKEP, self.role, "--data", str(self.data)],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(self.settings),

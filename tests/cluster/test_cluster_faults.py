@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from skep.testing.postgres import Postgres, postgres_server
 from tests.cluster.cluster import Cluster, cluster
-from tests.cluster.fleet import Member, api, until
+from tests.cluster.fleet import Coordinator, Member, api, finds, off_by, until
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with postgres_server() as primary, primary.standby() as standby:
         url = primary.url.replace(primary.address, f"{primary.address},{standby.address}")
         with cluster(folder, url) as servers:
-            servers.join()
+            servers.join(task_commands=["*"])
             servers.join()
             servers.add(SOURCES)
             servers.settle()
@@ -98,6 +99,30 @@ def test_the_database_restarts(fleet: Fleet) -> None:
         servers.commit(name, "while the database is away")
     fleet.primary.start()
     servers.settle()
+
+
+def test_clocks_that_are_hours_apart_and_are_set_right(fleet: Fleet) -> None:
+    servers = fleet.cluster
+
+    def found(server: Coordinator, text: str) -> bool:
+        return finds(server, f'"{text}"') == len(servers.repos)
+
+    changing: list[Coordinator | Member] = [servers.coordinators[1], *servers.workers[:2]]
+    for said, skews in (("while clocks are wrong", ("+1h", "+2h", "-1h")), ("when they are right again", ("", "", ""))):
+        for one, skew in zip(changing, skews, strict=True):
+            one.stop()
+            one.before = off_by(skew) if skew else []
+            one.start()
+        until(lambda: attached(servers, 2), servers.server)
+        for name in servers.repos:
+            servers.commit(name, said)
+        servers.settle()
+        for server in servers.coordinators:
+            until(partial(found, server, said), server)
+        for source in servers.sources().values():
+            assert abs(source["last_looked"] - time.time()) < 60, (said, source)
+            assert abs(source["last_changed"] - time.time()) < 60, (said, source)
+        assert "hello" in servers.coordinators[1].cli("task", "run", "--follow", "--", "echo", "hello").stdout
 
 
 async def caught_up(primary: Postgres) -> bool:

@@ -1,5 +1,6 @@
 """Copies beside the holder's: they follow it, take its place, and are let go by order."""
 
+import json
 import shutil
 import subprocess
 from collections import Counter
@@ -20,6 +21,7 @@ from skep.model.copying import Copied, CopyFrom, CopyWanted
 from skep.model.member import Offer
 from skep.model.source import Held
 from skep.model.space import Nothing
+from skep.model.task import TaskSpec
 from skep.sources.git.kind import GitKind
 from skep.sources.git.mirror import folder_of
 from skep.testing.forge import Forge
@@ -218,3 +220,14 @@ async def test_a_new_holder_waits_for_who_has_it_before_it_clones(tmp_path: Path
     await replicating.recover(held, 2)  # then it may be cloned
     answers.append("")
     await replicating.recover(held, 0)  # nobody has it
+
+
+async def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(tmp_path: Path) -> None:
+    """Plans follow each other: what an earlier one ordered is withdrawn, and its task must end."""
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, machines(engine, tmp_path, 1) as (one,):
+        one.start()
+        context = await engine.submit(TaskSpec("copy", "replicate", arguments={"source": "src_of_an_earlier_plan"}))
+        await engine.ended(context)
+        (task,) = await engine.sql("SELECT state, result FROM task WHERE context = :id", id=context.id)
+        assert task["state"] == "FINISHED"
+        assert "was not asked to copy" in json.loads(task["result"])["withdrawn"]

@@ -27,14 +27,14 @@ class RunningSkep:
         self._role = role
         self.log: list[str] = []
         self.settings = {"allow_networks": ["127.0.0.0/8"], "beat_every": 1.0, **settings}
-        self._before = list(before)
+        self.before = before
         self._listen = listen
         self.start()
 
     def start(self) -> None:
         self._up = threading.Event()
         self.process = subprocess.Popen(
-            [*self._before, *SKEP, self._role, "--data", str(self.data), "--listen", self._listen],
+            [*self.before, *SKEP, self._role, "--data", str(self.data), "--listen", self._listen],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(self.settings) | {"XDG_STATE_HOME": str(self.data.parent / "state")},

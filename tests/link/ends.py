@@ -1,6 +1,7 @@
 """The two ends of a link as small as they can be: a desk that remembers, an outpost with an outbox in memory."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -148,6 +149,9 @@ class MemoryDesk:
     async def share(self, member: str) -> tuple[float, float]:
         return 0.0, 1.0
 
+    def now(self) -> float:
+        return time.time()
+
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]
 
@@ -157,8 +161,19 @@ class MemoryDesk:
 
 
 class MemoryOutpost:
-    def __init__(self, *, token: str = TOKEN, boot: int = 1, member: str = "wrk_1", protocol: int = PROTOCOL) -> None:
-        self._hello = Hello(protocol, member, token, boot)
+    def __init__(
+        self,
+        *,
+        token: str = TOKEN,
+        boot: int = 1,
+        member: str = "wrk_1",
+        protocol: int = PROTOCOL,
+        off: float | None = None,
+    ) -> None:
+        """`off`: by how many seconds its clock is; None: it has none."""
+        self._off = off
+        self.times: list[float] = []
+        self._hello = Hello(protocol, member, token, boot, at=self._at())
         self.outbox: dict[int, Outcome] = {}
         self.refused: list[Refused] = []
         self.keys: list[tuple[Key, ...]] = []
@@ -177,6 +192,12 @@ class MemoryOutpost:
         self.keys.append(tuple(keys))
 
     def share(self, start: float, end: float) -> None: ...
+
+    def set_clock(self, now: float) -> None:
+        self.times.append(now)
+
+    def _at(self) -> float:
+        return 0.0 if self._off is None else time.time() + self._off
 
     def open(self, asked: Open) -> None:
         self.opened.append(asked)
@@ -197,7 +218,7 @@ class MemoryOutpost:
         return self._hello
 
     def beat(self) -> Beat:
-        return Beat("idle")
+        return Beat("idle", at=self._at())
 
     async def obey(self, orders: Sequence[Order]) -> None:
         if self.stuck is not None:

@@ -280,3 +280,13 @@ async def test_who_mirrors_nothing_gets_no_keys(desk: MemoryDesk, server: LinkSe
     attach(manager)
     await desk.until(lambda: len(desk.beats) > 2)
     assert manager.keys == []
+
+
+async def test_a_member_is_told_when_its_clock_is_off(desk: MemoryDesk, server: LinkServer, attach: Attach) -> None:
+    right, ahead = MemoryOutpost(member="wrk_1", off=0.0), MemoryOutpost(member="wrk_2", off=3600.0)
+    attach(right)
+    attach(ahead)
+    await desk.until(lambda: len(desk.beats) > 6)
+    assert not right.times
+    assert len(ahead.times) > 2, "at its hello and at each beat, until it is right"
+    assert abs(ahead.times[0] - desk.now()) < 60

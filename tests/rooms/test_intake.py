@@ -156,3 +156,15 @@ def test_diff_names_what_moved() -> None:
         Move("b", "1", "2"),
         Move("c", None, "1"),
     )
+
+
+async def test_a_holder_whose_clock_was_behind_changes_no_order(house: House) -> None:
+    source = await new_source(house)
+    holder = Holder(house, source)
+    await holder.report({"refs/heads/main": "a"})
+    house.clock.time -= 3600
+    await holder.report({"refs/heads/main": "b"})
+    house.clock.time += 3600
+    newest = (await house.sources.changes(SYSTEM, source.id, limit=10)).items[0]
+    assert (newest.seq, newest.new) == (2, "b")
+    assert [one["at"] for one in await told(house)] == [1_000_001.0, 1_000_001.0]

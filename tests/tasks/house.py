@@ -181,6 +181,8 @@ class Hand:
 
     def open(self, asked: Open) -> None: ...
 
+    def set_clock(self, now: float) -> None: ...
+
     def share(self, start: float, end: float) -> None:
         self.part = (start, end)
 

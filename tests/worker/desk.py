@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -188,6 +189,9 @@ class RecordingDesk:
 
     async def share(self, member: str) -> tuple[float, float]:
         return 0.0, 1.0
+
+    def now(self) -> float:
+        return time.time()
 
     def interest(self, after: int) -> tuple[int, list[str]]:
         return len(self.wanted), self.wanted[after:]

@@ -29,6 +29,7 @@ from skep.link.messages import (
     Refused,
     Share,
     Stop,
+    Time,
     Welcome,
 )
 from skep.link.wire import Broken, Wire
@@ -77,6 +78,10 @@ class Outpost(Protocol):
 
     def interest(self, sources: Sequence[str]) -> None:
         """People were interested in these; those that are not held here are somebody else's."""
+        ...
+
+    def set_clock(self, now: float) -> None:
+        """Its own is off; this is the coordinator's."""
         ...
 
     def share(self, start: float, end: float) -> None:
@@ -241,6 +246,8 @@ class _Attached:
                 self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
+            case Time(now):
+                self._outpost.set_clock(now)
             case Share(start, end):
                 self._outpost.share(start, end)
             case Open():

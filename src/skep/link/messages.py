@@ -62,6 +62,8 @@ class Hello(Up, frozen=True):
     offer: Offer = Offer()
     #: tasks it is running: whatever else was placed there has to be placed again
     running: tuple[TaskHold, ...] = ()
+    #: by its clock; 0: it does not say
+    at: float = 0.0
 
 
 class Looked(msgspec.Struct, frozen=True):
@@ -80,6 +82,8 @@ class Beat(Up, frozen=True):
     progress: dict[str, Progress] = {}
     #: why it can hold nothing at the moment; empty: it can
     ill: str = ""
+    #: by its clock; 0: it does not say
+    at: float = 0.0
 
 
 class Done(Up, frozen=True):
@@ -195,6 +199,12 @@ class Interest(Down, frozen=True):
     sources: tuple[str, ...]
 
 
+class Time(Down, frozen=True):
+    """The member's clock is off; here is the coordinator's."""
+
+    now: float
+
+
 class Share(Down, frozen=True):
     """What this worker may use of what upstream hosts permit, from where to where of 1, until it is told otherwise."""
 
@@ -261,4 +271,4 @@ class FetchNow(msgspec.Struct, frozen=True, tag=True):
 
 
 UpFrame = list[Hello | Beat | Done | Outcome | Ask | Forget]
-DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest | Share | Open]
+DownFrame = list[Welcome | Ack | Refused | Order | Answer | Begin | Stop | Keys | Interest | Time | Share | Open]

@@ -82,6 +82,10 @@ class Desk(Protocol):
 
     def keys_bell(self) -> AbstractAsyncContextManager[Bell]: ...
 
+    def now(self) -> float:
+        """The time by which members go."""
+        ...
+
     async def share(self, member: str) -> tuple[float, float]:
         """The part of what upstream hosts permit that the member may use."""
         ...

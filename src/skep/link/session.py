@@ -20,6 +20,7 @@ from skep.link.messages import (
     Refused,
     Share,
     Stop,
+    Time,
 )
 from skep.link.wire import Wire
 from skep.model.credential import Key
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 #: outcomes taken in before the reader waits for the desk; more than a client's window, so that beats pass
 _INBOX = 1024
 _BATCH = 256
+#: seconds by which a member's clock may be off
+_OFF = 5.0
 _BELL_SECONDS = 60.0
 #: beats that may fail to come before the stream counts as dead
 _SILENT_BEATS, _LEAST_SILENCE = 6, 30.0
@@ -67,6 +70,7 @@ class Session:
 
     async def run(self) -> Refused | None:
         """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
+        await self._set_clock(self._hello.at)
         parts = [self._read(), self._settle(), self._push(), self._listen(), self._runs(), self._asks.send()]
         parts.append(self._desk.watch(self._hello))
         if self._mirrors:
@@ -112,6 +116,7 @@ class Session:
                 await self._inbox.put(message)
             case Beat():
                 await self._desk.beat(self.member, message)
+                await self._set_clock(message.at)
                 if self._mirrors and (share := await self._desk.share(self.member)) != self._share:
                     self._share = share
                     await self.wire.write([Share(*share)])
@@ -122,6 +127,10 @@ class Session:
                 self._look.set()
             case Hello():
                 raise BadInput("a stream has one Hello only")
+
+    async def _set_clock(self, theirs: float) -> None:
+        if theirs and abs(self._desk.now() - theirs) > _OFF:
+            await self.wire.write([Time(self._desk.now())])
 
     async def _ask(self, ask: Ask) -> AnswerBody:
         answer = await self._desk.ask(self.member, self.boot, ask.body, ask.again)

@@ -110,7 +110,7 @@ class Desk:
         await self._fleet.beat(member, beat.status, beat.progress, beat.ill)
         await self._statuses.tell(member, beat.status)
         if beat.looked:
-            await self._intake.looked(member, beat.looked)
+            await self._intake.looked(member, beat.looked, self._clock.now())
 
     async def done(self, member: str, numbers: Sequence[int]) -> None:
         confirmed = await confirm(self._db, member, numbers, self._clock.now())
@@ -133,6 +133,9 @@ class Desk:
 
     def keys_bell(self) -> AbstractAsyncContextManager[Bell]:
         return self._db.listen(CREDENTIALS)
+
+    def now(self) -> float:
+        return self._clock.now()
 
     def interest(self, after: int) -> tuple[int, list[str]]:
         return self._interest.since(after)
@@ -178,6 +181,8 @@ class Desk:
         return [await self._take(outcome) for outcome in outcomes]
 
     async def _take(self, outcome: Outcome) -> Ack | Refused:
+        # (its clock may have been ahead when it wrote this)
+        outcome = msgspec.structs.replace(outcome, at=min(outcome.at, self._clock.now()))
         match outcome.body:
             case Fetched(batch, moves, first, branch):
                 verdict = await self._intake.fetched(outcome, batch, moves, first=first, default_branch=branch)

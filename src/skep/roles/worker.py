@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from skep.clock import SystemClock
+from skep.clock import MemberClock
 from skep.config import Settings
 from skep.dataone.kind import DataoneKind
 from skep.errors import BadInput, Conflict, NewerSchema, SkepError
@@ -60,9 +60,10 @@ async def work(settings: Settings, link: Dial | str, token: str, lines: LineBuff
 
 
 async def _work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
-    data, clock = Path(settings.data), SystemClock()
-    kinds: dict[str, Kind] = {"git": GitKind(settings, data, clock), "dataone": DataoneKind(settings, data, clock)}
-    await Worker(settings, data, link, token, clock, kinds, lines).run()
+    data, clock = Path(settings.data), MemberClock()
+    while True:  # it returns when its clock was set back
+        kinds: dict[str, Kind] = {"git": GitKind(settings, data, clock), "dataone": DataoneKind(settings, data, clock)}
+        await Worker(settings, data, link, token, clock, kinds, lines).run()
 
 
 def _at_end(stop: asyncio.Event) -> None:

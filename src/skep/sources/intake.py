@@ -55,10 +55,11 @@ class Intake:
 
         await self._db.write(work, runtime=True)
 
-    async def looked(self, member: str, reports: Sequence[Looked]) -> None:
-        """What others hold is not its own to tell of."""
+    async def looked(self, member: str, reports: Sequence[Looked], now: float) -> None:
+        """What others hold is not its own to tell of, nor what has not happened yet."""
         rows: list[dict[str, Value]] = [
-            {"id": r.source, "epoch": r.epoch, "at": r.at, "next": r.next_poll, "member": member} for r in reports
+            {"id": r.source, "epoch": r.epoch, "at": min(r.at, now), "next": r.next_poll, "member": member}
+            for r in reports
         ]
 
         async def work(tx: Tx) -> None:
@@ -77,22 +78,24 @@ class Intake:
             source = await current(tx, report)
             if isinstance(source, Stale):
                 return source
+            # the holder's clock may have been behind: changes are told in the order of their times all the same
+            at = max(report.at, source["last_changed"] or 0.0)
             new = await tx.rows(
                 "INSERT INTO batch (id, source, at) VALUES (:id, :source, :at) "
                 "ON CONFLICT (id) DO NOTHING RETURNING id",
                 id=batch,
                 source=report.source,
-                at=report.at,
+                at=at,
             )
             if not new:
                 return Accepted()
-            changes = await _advance(tx, report, batch, moves, first)
+            changes = await _advance(tx, report.source, batch, moves, at, first=first)
             await tx.rows(
                 "UPDATE source SET state = 'current', failure = NULL, failures = 0, default_branch = :branch, "
                 "last_looked = :at, last_fetched = :at, next_poll = :next, "
                 "last_changed = CASE WHEN :changed = 1 THEN :at ELSE last_changed END WHERE id = :id",
                 branch=default_branch,
-                at=report.at,
+                at=at,
                 next=report.next_poll,
                 changed=int(bool(changes)),
                 id=report.source,
@@ -156,17 +159,17 @@ async def current(tx: Tx, report: Epoch) -> Row | Stale:
     return rows[0]
 
 
-async def _advance(tx: Tx, report: Looked, batch: str, moves: Sequence[Move], first: bool) -> list[Change]:
+async def _advance(tx: Tx, source: str, batch: str, moves: Sequence[Move], at: float, *, first: bool) -> list[Change]:
     """Each entry's own count goes up by one. A deleted entry keeps its row, so that its count goes on if it returns."""
-    rows = await tx.rows("SELECT name, seq, version FROM entry WHERE source = :source", source=report.source)
+    rows = await tx.rows("SELECT name, seq, version FROM entry WHERE source = :source", source=source)
     standing = {row["name"]: (int(row["seq"]), row["version"]) for row in rows}
     changes: list[Change] = []
     for move in moves:
         seq, old = standing.get(move.entry, (0, None))
         if old == move.new:
             continue
-        id = change_id(report.source, move.entry, seq + 1)
-        changes.append(Change(id, report.source, move.entry, seq + 1, old, move.new, batch, first=first, at=report.at))
+        id = change_id(source, move.entry, seq + 1)
+        changes.append(Change(id, source, move.entry, seq + 1, old, move.new, batch, first=first, at=at))
     await tx.many(
         "INSERT INTO entry (source, name, seq, version) VALUES (:source, :entry, :seq, :version) "
         "ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq, version = excluded.version",

@@ -318,7 +318,7 @@ class Sources:
             raise BadInput(f"{page!r} is not a page token of this list", hint="use `next_page` of the answer before")
         skip = int(page) if page else 0
         rows = await self._db.read(
-            "SELECT * FROM change WHERE source = :id ORDER BY at DESC, id LIMIT :limit OFFSET :skip",
+            "SELECT * FROM change WHERE source = :id ORDER BY at DESC, seq DESC, id LIMIT :limit OFFSET :skip",
             id=source.id,
             limit=limit + 1,
             skip=skip,

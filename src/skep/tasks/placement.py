@@ -72,6 +72,10 @@ class Worker(msgspec.Struct):
         return sum(self.used.values()) / max(1, sum(self.slots.values()))
 
 
+#: generators wait for what they submitted, copies for the tunnel that brings them
+_WAITING = ("benchmark", "replicate")
+
+
 def does(worker: Worker, kind: str) -> bool:
     """`command` in its kinds stands for every program, `command:package` for every package."""
     if kind in worker.kinds or (kind.startswith(PACKAGE) and PACKAGE in worker.kinds):
@@ -80,8 +84,8 @@ def does(worker: Worker, kind: str) -> bool:
 
 
 def slot_of(kind: str) -> str:
-    """Commands of users and Skep's own work do not take each other's places; generators mostly wait, and take none."""
-    return "command" if kind.startswith("command") else "benchmark" if kind == "benchmark" else "own"
+    """Commands of users and Skep's own work do not take each other's places; what mostly waits takes none of theirs."""
+    return "command" if kind.startswith("command") else "waiting" if kind in _WAITING else "own"
 
 
 def able(one: Class, workers: Sequence[Worker]) -> list[Worker]:

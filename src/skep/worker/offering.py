@@ -15,8 +15,8 @@ from skep.runtime.facts import Machine
 
 #: less cannot come between two tasks that are asked for at once
 _LEAST_OWN_SLOTS = 2
-#: they wait for what others do
-_GENERATORS = 1000
+#: tasks that wait for what others do
+_WAITING = 1000
 #: no more than this part of a disk is kept free
 _SMALLEST_PART = 8
 
@@ -40,7 +40,7 @@ class Offering:
             slots={
                 "own": max(_LEAST_OWN_SLOTS, self._settings.index_processes or cores),
                 "command": self._settings.task_slots or max(2, cores),
-                "benchmark": _GENERATORS,
+                "waiting": _WAITING,
             },
             labels=self._settings.labels,
             tools=tuple(sorted(facts.tools)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import NotFound, SkepError, Unavailable
+from skep.errors import NotAllowed, NotFound, SkepError, Unavailable
 from skep.link.carry import dial
 from skep.link.dial import Dial
 from skep.link.messages import AnswerBody, AskBody
@@ -59,7 +59,8 @@ class Replicating:
         self._followed = asyncio.Event()
 
     async def replicate(self, run: Run, find: Callable[[str], Awaitable[Watch | None]]) -> dict[str, Any]:
-        """The kind of task: ends when the copy that was ordered is complete, for whoever wants to see it."""
+        """The kind of task: ends when the copy that was ordered is complete, for whoever wants to see it, or when
+        none is wanted here any more."""
         source = str(run.spec.arguments.get("source", ""))
         while True:
             followed, watch = self._followed, await find(source)
@@ -67,6 +68,13 @@ class Replicating:
                 return {"source": source}
             with suppress(TimeoutError):
                 await asyncio.wait_for(followed.wait(), _LOOK_SECONDS)
+                continue
+            try:
+                await self._ask(CopyWanted(source, open=False), _TICKET_SECONDS)
+            except NotAllowed as error:
+                return {"source": source, "withdrawn": error.message}
+            except Unavailable:  # the coordinator is away; the copy may be made all the same
+                continue
 
     async def follow(self, watch: Watch) -> str:
         """Bring a replica to where its holder's mirror stands; empty, or why that cannot be done yet."""

@@ -1,6 +1,7 @@
 """A worker: holds sources, keeps their mirrors current, builds their indexes, and tells its coordinator of all that."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from skep.clock import Clock
+from skep.clock import Clock, MemberClock
 from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
@@ -37,8 +38,16 @@ from skep.worker.recording import Recording
 from skep.worker.replicating import KIND, Replicating
 from skep.worker.store import Store
 
+log = logging.getLogger(__name__)
+
 #: how long a start waits for the credentials
 _KEYS_SECONDS = 10.0
+#: seconds that a clock may be set back and nobody need notice
+_UNNOTICED = 10.0
+
+
+class _SetBack(Exception):
+    """What this process believes to be due lies hours ahead, perhaps."""
 
 
 class Worker:
@@ -61,13 +70,14 @@ class Worker:
         self._lines = lines
 
     async def run(self) -> None:
-        """Until cancelled: then children are ended and nothing is half told."""
+        """Until cancelled, or its clock was set back: then children are ended and nothing is half told."""
         path = quote(str(self._data / "worker" / "worker.db"))
         db = await open_sqlite(f"sqlite:{path}", data=self._data, durability="delayed")
         try:
             await self._run(db)
         except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            if errors.subgroup(_SetBack) is None:
+                raise errors.exceptions[0] from None
         finally:
             for kind in self._kinds.values():
                 await kind.close()
@@ -76,7 +86,7 @@ class Worker:
     async def _run(self, db: Database) -> None:
         store = Store(db, self._clock)
         await store.start()
-        post = _Post(store, self._token, self._kinds)
+        post = _Post(store, self._token, self._kinds, self._clock)
         link = LinkClient(post, self._link, self._clock)
         for kind in self._kinds.values():
             kind.connect(link.ask)
@@ -126,6 +136,7 @@ class Worker:
             group.create_task(kept(checking.patrol))
             group.create_task(kept(post.doer.run))
             group.create_task(link.run())
+            group.create_task(_watch_clock(post, store))
             group.create_task(kept(recording.run))
             if self._lines is not None:
                 group.create_task(kept(partial(self._lines.run, link.ask)))
@@ -144,7 +155,9 @@ class _Post:
     benchmarking: Benchmarking
     giving: Giving
 
-    def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, store: Store, token: str, kinds: Mapping[str, Kind], clock: Clock) -> None:
+        self._clock = clock
+        self.set_back = asyncio.Event()
         self._store = store
         self._token = token
         self._kinds = kinds
@@ -159,6 +172,7 @@ class _Post:
             self._store.boot,
             offer=self.offering.offer(),
             running=self.doer.running,
+            at=self._clock.now(),
         )
 
     def refusal(self, run: Run) -> str:
@@ -181,6 +195,15 @@ class _Post:
     def interest(self, sources: Sequence[str]) -> None:
         self.poller.interest(sources)
 
+    def set_clock(self, now: float) -> None:
+        if not isinstance(self._clock, MemberClock):
+            return
+        forward = self._clock.set(now)
+        said = "the clock of this machine is off; the coordinator's is followed"
+        log.warning(said, extra={"seconds": -round(forward)})
+        if forward < -_UNNOTICED:
+            self.set_back.set()
+
     def share(self, start: float, end: float) -> None:
         self.poller.share(start, end)
 
@@ -191,7 +214,8 @@ class _Post:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
         progress = {**self.poller.progress, **self.indexing.progress}
         ill = self.offering.ill()
-        return Beat(f"draining: {ill}" if ill else self._status(), load, self.poller.looked(), progress, ill)
+        status = f"draining: {ill}" if ill else self._status()
+        return Beat(status, load, self.poller.looked(), progress, ill, self._clock.now())
 
     async def obey(self, orders: Sequence[Order]) -> None:
         for order in orders:
@@ -227,6 +251,12 @@ async def _poll(post: _Post) -> None:
         async with asyncio.timeout(_KEYS_SECONDS):
             await post.unlocked.wait()
     await post.poller.run()
+
+
+async def _watch_clock(post: _Post, store: Store) -> None:
+    await post.set_back.wait()
+    await store.set_back()
+    raise _SetBack
 
 
 async def _noop(run: Run) -> None:

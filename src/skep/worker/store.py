@@ -1,5 +1,6 @@
 """What a worker must not forget: its name, what it holds, what it has told, outcomes nobody has acknowledged yet."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -14,6 +15,8 @@ from skep.schedule.policy import CELL, Cell, Counted
 from skep.worker import tables
 from skep.worker.rows import hold, note_of, watch_of
 from skep.worker.watch import Watch
+
+log = logging.getLogger(__name__)
 
 #: outcomes kept while the coordinator is away; then nothing is fetched any more, and nothing is dropped
 OUTBOX_LIMIT = 10_000
@@ -35,6 +38,8 @@ class Store:
         self._noted: dict[str, Watch] = {}
         self._resting: dict[str, Rest] = {}
         self._cells: Sequence[Counted] = ()
+        #: as late as it ever was by the clock
+        self._latest = 0.0
         self.member = ""
         self.boot = 0
         #: called when the outbox has grown
@@ -46,7 +51,8 @@ class Store:
 
     async def start(self) -> None:
         await self._db.migrate("worker", tables.STEPS)
-        fresh = new_id("wrk", self._clock.now())
+        self._latest = now = self._clock.now()
+        fresh = new_id("wrk", now)
 
         async def work(tx: Tx) -> tuple[int, str]:
             boot = await tx.rows(tables.COUNT, name="boot")
@@ -54,6 +60,7 @@ class Store:
                 "INSERT INTO meta (name, value) VALUES ('member', :id) ON CONFLICT (name) DO NOTHING", id=fresh
             )
             member = await tx.rows("SELECT value FROM meta WHERE name = 'member'")
+            await _follow_back(tx, now)
             return boot[0]["value"], member[0]["value"]
 
         self.boot, self.member = await self._db.write(work)
@@ -218,6 +225,7 @@ class Store:
         """One write for all looks since the last: what it holds can be found out again."""
         if not (self._noted or self._resting or self._cells):
             return
+        self._latest = latest = max(self._latest, self._clock.now())
         noted, resting, counted = self._noted, self._resting, self._cells
         self._noted, self._resting, self._cells = {}, {}, ()
         hosts: list[dict[str, Value]] = [
@@ -228,6 +236,7 @@ class Store:
         async def work(tx: Tx) -> None:
             await tx.many(tables.NOTE, [note_of(watch) for watch in noted.values()])
             await tx.many(tables.REST, hosts)
+            await tx.rows(tables.META, name="latest", value=repr(latest))
             if cells:
                 await tx.rows(tables.META, name="cells", value=cells)
 
@@ -237,6 +246,10 @@ class Store:
             self._noted, self._resting = noted | self._noted, resting | self._resting
             self._cells = self._cells or counted
             raise
+
+    async def set_back(self) -> None:
+        """The clock was; whoever starts next learns of it."""
+        await self._db.write(lambda tx: tx.rows(tables.META, name="latest", value=repr(self._latest)))
 
     # the outbox
 
@@ -257,6 +270,18 @@ class Store:
     def _posted(self) -> None:
         self._pending += 1
         self.on_outcome()
+
+
+async def _follow_back(tx: Tx, now: float) -> None:
+    """Where the clock was set back since this was written, times go back with it, or nothing would be due for long."""
+    latest = await tx.rows("SELECT value FROM meta WHERE name = 'latest'")
+    back = float(latest[0]["value"]) - now if latest else 0.0
+    if back <= 0:
+        return
+    log.warning("the clock was set back; the schedule follows", extra={"seconds": round(back)})
+    for statement in tables.SET_BACK:
+        await tx.rows(statement, back=back)
+    await tx.rows("DELETE FROM meta WHERE name IN ('latest', 'checked')")
 
 
 async def _post(tx: Tx, outcome: Outcome) -> None:

@@ -26,6 +26,12 @@ STEPS = [
     """
 ]
 
+SET_BACK = (
+    "UPDATE look SET last_looked = last_looked - :back, last_changed = last_changed - :back, "
+    "next_look = next_look - :back",
+    "UPDATE host SET rests_until = rests_until - :back",
+)
+
 COUNT = "UPDATE counter SET value = value + 1 WHERE name = :name RETURNING value"
 
 WATCH = """

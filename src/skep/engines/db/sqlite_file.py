@@ -17,6 +17,10 @@ Sync = Literal["FULL", "NORMAL", "OFF"]
 BUSY_MILLISECONDS = 5_000
 
 
+#: KiB; whoever reads drops its pages after each write, and the machine keeps the file in memory anyway
+_CACHE, _READ_CACHE = 32_768, 4_096
+
+
 def connect(path: Path, *, sync: Sync = "FULL", read_only: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     try:
@@ -31,7 +35,7 @@ def connect(path: Path, *, sync: Sync = "FULL", read_only: bool = False) -> apsw
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
             connection.execute(f"PRAGMA synchronous = {sync}")
             connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA cache_size = -32768")
+        connection.execute(f"PRAGMA cache_size = {-_READ_CACHE if read_only else -_CACHE}")
         connection.execute(
             "SELECT count(*) FROM sqlite_schema"
         ).fetchall()  # a file that is no database shows itself here
