@@ -14,19 +14,9 @@ from skep.doors.cli.main import main
 from skep.doors.cli.parser import FullCommand, build
 from skep.doors.cli.source import addresses
 from skep.errors import BadQuery, BadUrl, Busy, Conflict, NeedsToken, NoSpace, NotAllowed, NotFound, SkepError
-from skep.model.answers import (
-    Added,
-    BulkAnswer,
-    BulkItem,
-    Fetching,
-    Hit,
-    NewToken,
-    Page,
-    SearchAnswer,
-    Status,
-    TokenInfo,
-)
+from skep.model.answers import Added, BulkAnswer, BulkItem, Fetching, NewToken, Page, Status, TokenInfo
 from skep.model.search import Line
+from skep.model.search_answers import Hit, SearchAnswer
 from skep.model.source import Failure, Progress
 from tests.cli.fake import SOURCE, Asked, FakeSkep
 

@@ -7,9 +7,9 @@ import pytest
 
 from skep.doors.cli import exits
 from skep.doors.cli.main import main
-from skep.model.answers import Completion, Completions, Hit, SearchAnswer, SourceHit
 from skep.model.saved import SavedSearch, Searches
 from skep.model.search import Counted, Line, Reason
+from skep.model.search_answers import Completion, Completions, Hit, SearchAnswer, SourceHit
 from tests.cli.fake import FakeSkep
 
 Output = pytest.CaptureFixture[str]

@@ -7,7 +7,8 @@ import httpx
 import msgspec
 import pytest
 
-from skep.model.answers import Added, ErrorAnswer, NewToken, Page, SearchAnswer, Status, TokenInfo
+from skep.model.answers import Added, ErrorAnswer, NewToken, Page, Status, TokenInfo
+from skep.model.search_answers import SearchAnswer
 from skep.model.source import Change, Source
 
 from .conftest import Door

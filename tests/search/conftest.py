@@ -15,9 +15,9 @@ from skep.clock import SystemClock
 from skep.config import Settings
 from skep.core import Core
 from skep.engines.index.trigram import TrigramBuilder
-from skep.model.answers import SearchAnswer
 from skep.model.caller import SYSTEM, Caller, Visibility
 from skep.model.search import Delta, Document, Fence, Limits, Tip
+from skep.model.search_answers import SearchAnswer
 from skep.roles.build import Rooms, open_rooms
 from skep.search.adoption import Adoption
 

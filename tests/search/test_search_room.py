@@ -3,9 +3,9 @@
 import pytest
 
 from skep.errors import BadQuery, NeedsToken
-from skep.model.answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
 from skep.model.caller import SYSTEM, Caller
 from skep.model.search import Limits
+from skep.model.search_answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
 
 from .conftest import READER, Library
 

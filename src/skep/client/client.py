@@ -27,15 +27,12 @@ from skep.model.answers import (
     Added,
     Audited,
     BulkAnswer,
-    Completion,
-    Completions,
     Fetching,
     FileView,
     LogAnswer,
     NewToken,
     Page,
     ReportAnswer,
-    SearchAnswer,
     Status,
     TokenInfo,
     Tree,
@@ -43,6 +40,7 @@ from skep.model.answers import (
 )
 from skep.model.caller import Scope, Visibility
 from skep.model.log import Level, LogLine
+from skep.model.search_answers import Completion, Completions, SearchAnswer
 from skep.model.source import Change, Source
 
 

@@ -21,9 +21,9 @@ from skep.dataone.types import PUBLIC
 from skep.engines.db.base import Database, Tx
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
 from skep.errors import BadInput
-from skep.model.answers import RecordHit, RecordPage
 from skep.model.caller import Caller
 from skep.model.dataone import Indexing
+from skep.model.search_answers import RecordHit, RecordPage
 
 log = logging.getLogger(__name__)
 

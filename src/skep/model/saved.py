@@ -2,7 +2,7 @@
 
 import msgspec
 
-from skep.model.answers import Hit
+from skep.model.search_answers import Hit
 
 
 class SavedSearch(msgspec.Struct, frozen=True):

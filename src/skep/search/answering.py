@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from skep.engines.index.base import Standing
-from skep.model.answers import Facet, Facets, Hit, SourceHit
 from skep.model.search import GENERATED, TEST, VENDORED, FileHit
+from skep.model.search_answers import Facet, Facets, Hit, SourceHit
 from skep.search.fields import Kind
 from skep.sources.views import Named, Newest
 

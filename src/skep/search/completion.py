@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skep.model.answers import Completion
+from skep.model.search_answers import Completion
 from skep.search.fields import CASES, KINDS, NAMES, find
 
 _MOST = 20

@@ -11,9 +11,9 @@ import msgspec
 from skep.engines.db.base import Database, Row, Value
 from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
 from skep.errors import BadInput
-from skep.model.answers import RecordHit, RecordPage
 from skep.model.caller import Caller, Visibility
 from skep.model.report import Report
+from skep.model.search_answers import RecordHit, RecordPage
 from skep.sources.service import CATALOGUE
 from skep.sources.views import named
 

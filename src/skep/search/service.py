@@ -13,9 +13,9 @@ from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Searcher
 from skep.errors import BadQuery
 from skep.fleet.interest import Interest
-from skep.model.answers import Completion, Hit, RecordPage, SearchAnswer, SearchSummary, SourceHit
 from skep.model.caller import Caller
 from skep.model.search import Counted, FileHit, Limits
+from skep.model.search_answers import Completion, Hit, RecordPage, SearchAnswer, SearchSummary, SourceHit
 from skep.model.source import SourceSettings
 from skep.search.adoption import request
 from skep.search.answering import answer, facets, source_answer

@@ -10,9 +10,9 @@ import msgspec
 from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.terminal import ago, clean, colourful, paint
-from skep.model.answers import Hit, SearchAnswer
 from skep.model.excerpt import Row, excerpts
 from skep.model.search import Counted
+from skep.model.search_answers import Hit, SearchAnswer
 
 #: with --count
 _MOST_COUNTED = 100_000

@@ -9,7 +9,8 @@ from skep.doors.http.reading import Reading
 from skep.doors.http.search import EVENTS as EVENT_STREAM
 from skep.doors.http.search import LINES, PATH, Searching
 from skep.doors.http.topics_wire import EVENT, EVENTS
-from skep.model.answers import ErrorAnswer, Messages, PostedAnswer, SearchAnswer
+from skep.model.answers import ErrorAnswer, Messages, PostedAnswer
+from skep.model.search_answers import SearchAnswer
 
 _REF = "#/components/schemas/"
 _TOPIC = {"name": "topic", "in": "path", "schema": {"type": "string"}, "required": True}

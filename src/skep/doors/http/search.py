@@ -12,9 +12,9 @@ from skep.config import Settings
 from skep.doors.http.bare import query_of, respond, unless
 from skep.doors.http.given import Asker, TheCore
 from skep.errors import SkepError
-from skep.model.answers import Completions, Hit, SearchSummary, SourceHit
 from skep.model.caller import Caller
 from skep.model.search import Limits
+from skep.model.search_answers import Completions, Hit, SearchSummary, SourceHit
 from skep.search.service import Search
 
 PATH = "/api/v1/search"
