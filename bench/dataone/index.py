@@ -19,7 +19,10 @@ from skep.dataone.science import science
 from skep.dataone.types import AccessPolicy, AccessRule, Checksum, SystemMetadata
 from skep.roles.build import open_rooms
 from skep.testing.documents import EML_21, eml
-from skep.testing.offers import put_object
+from skep.testing.offers import put_pack
+
+#: documents that a harvest brings at a time
+LOT = 250
 
 
 def main() -> None:
@@ -40,10 +43,11 @@ async def measure(folder: Path, count: int, tables: int, *, profile: bool) -> tu
     async with open_rooms(settings, SystemClock(), "w" * 64) as rooms:
         dataone = rooms.core.dataone
         size = 0
-        for n in range(count):
-            body = document(n, tables)
-            size = len(body)
-            await put_object(dataone.store, meta(f"doi:10.5072/{n}", body), body, "urn:node:Bench")
+        for first in range(0, count, LOT):
+            bodies = [document(n, tables) for n in range(first, min(count, first + LOT))]
+            metas = [meta(f"doi:10.5072/{first + n}", body) for n, body in enumerate(bodies)]
+            await put_pack(dataone.store, metas, bodies, "urn:node:Bench")
+            size = len(bodies[0])
         profiler = cProfile.Profile()
         began = time.process_time()
         if profile:

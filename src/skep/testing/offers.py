@@ -1,6 +1,7 @@
 """Objects put into a store as if a node had offered them, without a node."""
 
 from collections.abc import AsyncIterator, Sequence
+from itertools import accumulate
 
 from skep.dataone.asks import Brought
 from skep.dataone.store import Store
@@ -15,12 +16,22 @@ async def put_object(store: Store, meta: SystemMetadata, data: bytes | None, nod
 
 async def put_objects(store: Store, metas: Sequence[SystemMetadata], data: bytes | None, node: str) -> list[str]:
     """In one batch, all with the same bytes."""
+    brought = [Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0) for meta in metas]
+    return await _put(store, brought, data, node)
 
+
+async def put_pack(store: Store, metas: Sequence[SystemMetadata], bodies: Sequence[bytes], node: str) -> list[str]:
+    """In one batch, one behind the other, as a harvest brings them."""
+    starts = accumulate(map(len, bodies), initial=0)
+    brought = [Brought(pid=meta.identifier, meta=meta, start=start) for meta, start in zip(metas, starts, strict=False)]
+    return await _put(store, brought, b"".join(bodies), node)
+
+
+async def _put(store: Store, brought: Sequence[Brought], data: bytes | None, node: str) -> list[str]:
     async def chunks() -> AsyncIterator[bytes]:
         yield data or b""
 
     blob = (await store.blobs.put(chunks())).id if data is not None else None
-    brought = [Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0) for meta in metas]
     source: dict[str, Value] = {"source": f"put:{node}", "urn": node, "doc": "{}", "version": "v2", "epoch": 1}
     source |= {"name": node, "url": node, "kind": "dataone", "batches": 0, "registered": 0, "full_at": 0.0}
 
