@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from skep.sources.git.url import parse
 from skep.testing.forge import Fault, Forge, Repo
 from skep.testing.forge.follower import Follow, Follower
 from skep.testing.forge.server import make_certificate
+from skep.testing.server import free_port, listening
 
 Upstream = Callable[[Repo], dict[str, str]]
 INFO = "/info/refs?service=git-upload-pack"
@@ -31,24 +31,14 @@ async def front(forge: Forge, tmp_path: Path) -> AsyncIterator[int]:
         pytest.skip("there is no nghttpx; scripts/test-needs installs it")
     pem = tmp_path / "front.pem"
     make_certificate(pem)
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
+    port = free_port()
     places = [f"--frontend=127.0.0.1,{port}", f"--backend=127.0.0.1,{forge.port}"]
     child = await asyncio.create_subprocess_exec(
         *(program, "--conf=/dev/null", "--workers=1", "--errorlog-file=/dev/null", *places, str(pem), str(pem)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    for _ in range(500):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.02)
-            continue
-        writer.close()
-        await writer.wait_closed()
-        break
+    await listening(port)
     yield port
     child.terminate()
     await child.wait()

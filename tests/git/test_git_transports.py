@@ -15,7 +15,7 @@ from skep.sources.base import Same
 from skep.sources.git.kind import GitKind
 from skep.testing.forge import Repo
 from skep.testing.forge.follower import Follow, Follower
-from skep.testing.server import free_port
+from skep.testing.server import free_port, listening
 
 Upstream = Callable[[Repo], dict[str, str]]
 
@@ -28,15 +28,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[int]:
     flags = ["--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}", f"--base-path={base}"]
     program = Path(subprocess.check_output(["git", "--exec-path"], text=True).strip()) / "git-daemon"
     child = await asyncio.create_subprocess_exec(program, *flags, str(base), stderr=subprocess.DEVNULL)
-    for _ in range(200):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.02)
-            continue
-        writer.close()
-        await writer.wait_closed()
-        break
+    await listening(port)
     yield port
     child.terminate()
     await child.wait()

@@ -2,11 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
-from skep.engines.db.base import Bell
-from skep.engines.db.bells import Bells
 from skep.errors import NotFound
 from skep.link.messages import (
     PROTOCOL,
@@ -26,25 +23,21 @@ from skep.model.credential import Key
 from skep.model.source import Failure
 from skep.model.space import Get, Got, Placed, Put, Taken
 from skep.model.task import Run, TaskHold
+from tests.link.quiet import QuietDesk
 
 TOKEN = "right"
 
 
-class MemoryDesk:
+class MemoryDesk(QuietDesk):
     def __init__(self) -> None:
-        self.bells = Bells()
+        super().__init__()
         self.pending: dict[int, Order] = {}
         self.confirmed: list[int] = []
         self.got: list[int] = []
-        self.beats: list[Beat] = []
         self.hellos: list[Hello] = []
         #: of each hello: it came by the socket
         self.local: list[bool] = []
         self.left: list[str] = []
-        self.held_keys: tuple[Key, ...] = ()
-        #: sources that people asked for
-        self.wanted: list[str] = []
-        self.changed = asyncio.Condition()
         #: awaited before outcomes are answered
         self.slow: asyncio.Event | None = None
         self.refuse: set[int] = set()
@@ -53,14 +46,6 @@ class MemoryDesk:
         #: gets that wait, or have waited
         self.waiting = 0
         self.cancelled: list[str] = []
-
-    async def until(self, ready: Callable[[], bool]) -> None:
-        async with self.changed, asyncio.timeout(20):
-            await self.changed.wait_for(ready)
-
-    async def _tell(self) -> None:
-        async with self.changed:
-            self.changed.notify_all()
 
     def order(self, n: int, source: str = "src_1") -> None:
         self.pending[n] = Order(n, FetchNow(source, 1))
@@ -71,50 +56,33 @@ class MemoryDesk:
             return Refused(None, "needs_token", "this token is not known", "ask for another")
         self.hellos.append(hello)
         self.local.append(local)
-        await self._tell()
+        await self.tell()
         return hello.member
-
-    async def watch(self, hello: Hello) -> None:
-        await asyncio.Event().wait()
-
-    async def beat(self, member: str, beat: Beat) -> None:
-        self.beats.append(beat)
-        await self._tell()
 
     async def done(self, member: str, orders: Sequence[int]) -> None:
         for n in orders:
             if self.pending.pop(n, None):
                 self.confirmed.append(n)
-        await self._tell()
+        await self.tell()
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
         if self.slow is not None:
             await self.slow.wait()
         self.got += [outcome.n for outcome in outcomes]
-        await self._tell()
+        await self.tell()
         refused = [Refused(o.n, "stale", "another epoch") for o in outcomes if o.n in self.refuse]
         return [Ack(tuple(o.n for o in outcomes if o.n not in self.refuse)), *refused]
 
     async def orders(self, member: str) -> list[Order]:
         return [self.pending[n] for n in sorted(self.pending)][:50]
 
-    @asynccontextmanager
-    async def bell(self, member: str) -> AsyncIterator[Bell]:
-        async with self.bells.listen("orders") as bell:
-            yield bell
-
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         return [], set()
-
-    @asynccontextmanager
-    async def runs_bell(self, member: str) -> AsyncIterator[Bell]:
-        async with self.bells.listen("runs") as bell:
-            yield bell
 
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         """Put is answered with the sum of its fields, Get when its space is opened, anything else is not found."""
         self.asked.append((body, again))
-        await self._tell()
+        await self.tell()
         match body:
             case Put(_, fields):
                 return Placed(sum(n for n in fields if isinstance(n, int)))
@@ -124,40 +92,15 @@ class MemoryDesk:
                     await self.opened.setdefault(space, asyncio.Event()).wait()
                 except asyncio.CancelledError:
                     self.cancelled.append(space)
-                    await self._tell()
+                    await self.tell()
                     raise
                 return Got(Taken(1, (space,), ticket=ticket, lease_until=0.0))
             case _:
                 raise NotFound("there is no such thing", hint="look elsewhere")
 
-    async def keys(self) -> tuple[Key, ...]:
-        return self.held_keys
-
-    @asynccontextmanager
-    async def keys_bell(self) -> AsyncIterator[Bell]:
-        async with self.bells.listen("keys") as bell:
-            yield bell
-
-    async def openings(self, member: str) -> list[Open]:
-        return []
-
-    @asynccontextmanager
-    async def openings_bell(self, member: str) -> AsyncIterator[Bell]:
-        async with self.bells.listen("openings") as bell:
-            yield bell
-
-    async def share(self, member: str) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    def now(self) -> float:
-        return time.time()
-
-    def interest(self, after: int) -> tuple[int, list[str]]:
-        return len(self.wanted), self.wanted[after:]
-
     async def gone(self, member: str, boot: int) -> None:
         self.left.append(member)
-        await self._tell()
+        await self.tell()
 
 
 class MemoryOutpost:

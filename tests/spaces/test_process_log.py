@@ -91,7 +91,7 @@ class LogDesk(MemoryDesk):
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         assert isinstance(body, Lines)
         self.lines += body.lines
-        await self._tell()
+        await self.tell()
         return Nothing()
 
 

@@ -1,45 +1,37 @@
 """A coordinator's desk that only remembers, for workers under test."""
 
-import asyncio
 import itertools
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
-from skep.engines.db.base import Bell
-from skep.engines.db.bells import Bells
 from skep.link.messages import (
     Ack,
     AnswerBody,
     AskBody,
-    Beat,
     Failed,
     Fetched,
     FetchNow,
     Hello,
     Hold,
-    Open,
     Order,
     Outcome,
     Refused,
     Release,
 )
-from skep.model.credential import Key
 from skep.model.report import Annotate, Annotated, PutReport
 from skep.model.search import Adopt, Adopted, Delta, Stands, Tip, Where
 from skep.model.source import Held, Move
 from skep.model.space import Get, Nothing
 from skep.model.task import Extend, Renewed, Reply, Report, Reported, Run, TaskHold, TaskSpec
+from tests.link.quiet import QuietDesk
 
 Body = Hold | Release | FetchNow
 
 
-class RecordingDesk:
+class RecordingDesk(QuietDesk):
     def __init__(self) -> None:
-        self.bells = Bells()
+        super().__init__()
         self.pending: dict[int, Order] = {}
         self.outcomes_got: dict[int, Outcome] = {}
-        self.beats: list[Beat] = []
         self.members: list[str] = []
         self.boots: list[int] = []
         self.acking = True
@@ -52,20 +44,12 @@ class RecordingDesk:
         self.adopted: list[Adopt] = []
         #: the deltas that come are of no use
         self.stale = False
-        self.held_keys: tuple[Key, ...] = ()
-        #: sources that people asked for
-        self.wanted: list[str] = []
-        self.changed = asyncio.Condition()
         self._numbers = itertools.count(1)
 
     def give(self, body: Body) -> None:
         n = next(self._numbers)
         self.pending[n] = Order(n, body)
         self.bells.ring(["orders"])
-
-    async def until(self, ready: Callable[[], object]) -> None:
-        async with self.changed, asyncio.timeout(30):
-            await self.changed.wait_for(lambda: bool(ready()))
 
     def bodies(self, source: str) -> list[Fetched | Failed]:
         return [outcome.body for _, outcome in sorted(self.outcomes_got.items()) if outcome.source == source]
@@ -95,45 +79,28 @@ class RecordingDesk:
     async def hello(self, hello: Hello, *, local: bool) -> str | Refused:
         self.members.append(hello.member)
         self.boots.append(hello.boot)
-        await self._tell()
+        await self.tell()
         return hello.member
-
-    async def watch(self, hello: Hello) -> None:
-        await asyncio.Event().wait()
-
-    async def beat(self, member: str, beat: Beat) -> None:
-        self.beats.append(beat)
-        await self._tell()
 
     async def done(self, member: str, orders: Sequence[int]) -> None:
         for n in orders:
             self.pending.pop(n, None)
-        await self._tell()
+        await self.tell()
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
         self.outcomes_got.update({outcome.n: outcome for outcome in outcomes})
-        await self._tell()
+        await self.tell()
         return [Ack(tuple(outcome.n for outcome in outcomes))] if self.acking else []
 
     async def orders(self, member: str) -> list[Order]:
         return [self.pending[n] for n in sorted(self.pending)]
 
-    @asynccontextmanager
-    async def bell(self, member: str) -> AsyncIterator[Bell]:
-        async with self.bells.listen("orders") as bell:
-            yield bell
-
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         return list(self.placed.values()), set(self.placed)
 
-    @asynccontextmanager
-    async def runs_bell(self, member: str) -> AsyncIterator[Bell]:
-        async with self.bells.listen("runs") as bell:
-            yield bell
-
     async def ask(self, member: str, boot: int, body: AskBody, again: bool) -> AnswerBody:
         answer = self._answer(body)
-        await self._tell()
+        await self.tell()
         return answer
 
     def _answer(self, body: AskBody) -> AnswerBody:
@@ -171,36 +138,7 @@ class RecordingDesk:
         if not self.placed and self.held_back:
             self._place("ctx_1", self.held_back.pop())
 
-    async def keys(self) -> tuple[Key, ...]:
-        return self.held_keys
-
-    @asynccontextmanager
-    async def keys_bell(self) -> AsyncIterator[Bell]:
-        async with self.bells.listen("keys") as bell:
-            yield bell
-
-    async def openings(self, member: str) -> list[Open]:
-        return []
-
-    @asynccontextmanager
-    async def openings_bell(self, member: str) -> AsyncIterator[Bell]:
-        async with self.bells.listen("openings") as bell:
-            yield bell
-
-    async def share(self, member: str) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    def now(self) -> float:
-        return time.time()
-
-    def interest(self, after: int) -> tuple[int, list[str]]:
-        return len(self.wanted), self.wanted[after:]
-
     async def gone(self, member: str, boot: int) -> None: ...
-
-    async def _tell(self) -> None:
-        async with self.changed:
-            self.changed.notify_all()
 
 
 def held(source: str, url: str, *, kind: str = "git", epoch: int = 1, number: int = 1) -> Held:

@@ -1,6 +1,7 @@
 """A replica in the poller: it follows its holder and nobody else, in the same hands as everything that is held."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,3 +102,22 @@ async def test_a_replica_that_is_let_go_while_it_is_copied_is_removed(tmp_path: 
         async with asyncio.timeout(20):
             while await one.store.released() or await one.store.sources():
                 await asyncio.sleep(0.01)
+
+
+async def test_what_a_replica_planned_is_not_the_plan_of_a_holder(tmp_path: Path) -> None:
+    """It rests for a day; what becomes of it may be written when it is the holder already."""
+    kind, holder = MemoryKind(), Holder()
+    kind.upstream["src_1"] = {"m": "A"}
+    async with bench(tmp_path / "w.db", kind) as one:
+        one.poller.visits.follow = holder.follow
+        for n, epoch in ((1, 1), (3, 2)):  # in an epoch of its own, or in the same
+            await order(one, n, epoch=epoch, primary=False)
+            await holder.asked(epoch)
+            watch = await one.poller.find("src_1")
+            assert watch is not None
+            await eventually(lambda: watch.next_look > watch.last_looked + 3600)  # noqa: B023
+            await one.store.obey([Order(n + 1, Hold(Held("src_1", 1, "memory", "x://host/", 2, primary=True)))])
+            one.store.note(watch)
+            await one.store.flush()
+            fresh = await one.store.watch("src_1")
+            assert fresh is not None and fresh.next_look < time.time() + 60

@@ -1,5 +1,6 @@
 """Servers for tests: somebody else's as processes of ours, stopped by pid, and our own in threads."""
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -16,6 +17,17 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def listening(port: int, seconds: float = 20.0) -> None:
+    """Returns once somebody accepts connections there."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with suppress(ConnectionRefusedError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return await writer.wait_closed()
+            await asyncio.sleep(0.02)
 
 
 class Server:

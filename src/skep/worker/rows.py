@@ -27,7 +27,14 @@ _NOTED = (
 def note_of(watch: Watch) -> dict[str, Value]:
     bounds = watch.bounds
     noted = {name: getattr(watch, name) for name in _NOTED}
-    return {"source": watch.source, "shortest": bounds.shortest, "longest": bounds.longest, **noted}
+    return {
+        "source": watch.source,
+        "epoch": watch.held.epoch,
+        "replica": int(not watch.held.primary),
+        "shortest": bounds.shortest,
+        "longest": bounds.longest,
+        **noted,
+    }
 
 
 def watch_of(row: Row) -> Watch:
@@ -55,6 +62,7 @@ async def hold(tx: Tx, held: Held, now: float) -> None:
         spec=spec,
         told=_encode(held.told),
         batches=held.batches,
+        replica=int(not held.primary),
     )
     await tx.rows(
         tables.ENTER,

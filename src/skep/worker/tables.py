@@ -7,7 +7,8 @@ STEPS = [
     INSERT INTO counter (name, value) VALUES ('boot', 0), ('outbox', 0);
     CREATE TABLE held (
         source TEXT PRIMARY KEY, epoch BIGINT NOT NULL, spec BYTEA NOT NULL, told BYTEA NOT NULL, seen TEXT NOT NULL,
-        batches BIGINT NOT NULL, fetching BIGINT NOT NULL, asked BIGINT NOT NULL, released BIGINT NOT NULL
+        batches BIGINT NOT NULL, fetching BIGINT NOT NULL, asked BIGINT NOT NULL, released BIGINT NOT NULL,
+        replica BIGINT NOT NULL
     );
     CREATE TABLE look (
         source TEXT PRIMARY KEY, last_looked DOUBLE PRECISION NOT NULL, last_changed DOUBLE PRECISION NOT NULL,
@@ -60,10 +61,10 @@ META = "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name)
 KNOWN = "SELECT epoch, spec, released FROM held WHERE source = :source"
 
 HOLD = """
-    INSERT INTO held (source, epoch, spec, told, seen, batches, fetching, asked, released)
-    VALUES (:source, :epoch, :spec, :told, '', :batches, 0, 0, 0)
+    INSERT INTO held (source, epoch, spec, told, seen, batches, fetching, asked, released, replica)
+    VALUES (:source, :epoch, :spec, :told, '', :batches, 0, 0, 0, :replica)
     ON CONFLICT (source) DO UPDATE SET epoch = excluded.epoch, spec = excluded.spec, told = excluded.told, seen = '',
-        batches = excluded.batches, fetching = 0, asked = 0, released = 0
+        batches = excluded.batches, fetching = 0, asked = 0, released = 0, replica = excluded.replica
 """
 
 #: the same epoch again: what was told stays; a mirror that was to go, or another address, is fetched anew
@@ -88,11 +89,13 @@ ENTER = """
         observed = excluded.observed, wait = 0, shortest = 0, longest = 0
 """
 
+#: what was planned in an earlier epoch, or as a replica, is nobody's plan any more
 NOTE = """
     UPDATE look SET last_looked = :last_looked, last_changed = :last_changed, next_look = :next_look,
         failures = :failures, failure = :failure, changes = :changes, observed = :observed, wait = :wait,
         shortest = :shortest, longest = :longest
-    WHERE source = :source
+    WHERE source = :source AND EXISTS
+        (SELECT 1 FROM held WHERE held.source = :source AND held.epoch = :epoch AND held.replica = :replica)
 """
 
 REST = """
