@@ -112,6 +112,7 @@ async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_
 
         # back within its grace it finds all it had
         await two.stop()
+        await until(lambda: silent(engine, dead))
         two.start()
         await until(lambda: alive(engine, dead))
         assert await holders(engine) == before
@@ -149,6 +150,10 @@ async def test_a_list_is_read_whoever_holds_it(tmp_path: Path, forge: Forge) -> 
 
 async def known(engine: Engine, sources: int) -> bool:
     return len(await engine.db.read("SELECT id FROM source WHERE state = 'current'")) == sources
+
+
+async def silent(engine: Engine, member: str) -> bool:
+    return not await alive(engine, member)
 
 
 async def alive(engine: Engine, member: str) -> bool:
