@@ -205,6 +205,10 @@ def test_show_update_and_remove(home: FakeSkep, capsys: Output) -> None:
     assert "searchable cccc" in capsys.readouterr().out
     assert main(["source", "update", SOURCE.name, "--label", "", "--public"]) == exits.OK
     assert home.asked[-1].body == {"visibility": "public", "labels": []}
+    given = ("priority=100", "poll_max=0.5", "branches=main,v*", "force_push=ask", "refs=")
+    assert main(["source", "update", SOURCE.name, *(word for one in given for word in ("--set", one))]) == exits.OK
+    said = {"priority": 100, "poll_max": 0.5, "branches": ["main", "v*"], "force_push": "ask", "refs": None}
+    assert home.asked[-1].body == {"settings": said}
     assert main(["source", "update", SOURCE.name]) == exits.BAD_INPUT
     assert main(["source", "remove", SOURCE.name]) == exits.OK
     assert home.asked[-1].method == "DELETE"

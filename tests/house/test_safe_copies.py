@@ -60,13 +60,17 @@ def test_settings_by_command(skep: RunningSkep, forge: Forge) -> None:
     source = skep.rows("source", "update", url, *words)[0]
     refs = ["refs/heads/*", "refs/pull/*/head"]
     assert source["settings"] == {"refs": refs, "force_push": "follow", "poll_max": 77.0}
+    more = ("--set", "priority=100", "--set", "branches=v*")
+    settings = skep.rows("source", "update", url, *more)[0]["settings"]
+    assert (settings["priority"], settings["branches"]) == (100, ["v*"])
+    skep.cli("source", "update", url, "--set", "priority=", "--set", "branches=")
     served = Repo(folder_of(skep.data, str(source["id"])))
     until(lambda: "refs/pull/1/head" in served.refs())
     assert skep.rows("source", "update", url, "--set", "refs=", "--set", "poll_max=")[0]["settings"] == {
         "force_push": "follow"
     }
     until(lambda: "refs/pull/1/head" not in served.refs())
-    for bad in ("colour=red", "force_push=maybe", "refs=-x", "poll_max=soon", "x"):
+    for bad in ("colour=red", "force_push=maybe", "refs=-x", "poll_max=soon", "priority=501", "x"):
         assert skep.cli("source", "update", url, "--set", bad, check=False).returncode == 2
 
 

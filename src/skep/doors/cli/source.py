@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -147,18 +148,18 @@ def update(args: Namespace) -> int:
 
 
 def _setting(text: str) -> tuple[str, object]:
-    """`refs` is a list, the times are numbers; nothing at all takes a setting back."""
+    """Patterns are a list, times and priorities are numbers; nothing at all takes a setting back."""
     key, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"--set {text!r} is not KEY=VALUE", hint="such as force_push=ask")
     if not value:
         return key, None
-    if key == "refs":
+    if key in ("refs", "branches"):
         return key, value.split(",")
-    try:
-        return key, float(value)
-    except ValueError:
-        return key, value
+    for number in (int, float):
+        with suppress(ValueError):
+            return key, number(value)
+    return key, value
 
 
 def fetch(args: Namespace) -> int:
