@@ -79,6 +79,11 @@ class CarryStream:
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
+    def drop(self) -> None:
+        """Nobody waits for what is being written any more."""
+        if self._writing is not None:
+            self._writing.cancel()
+
     async def end(self) -> None:
         if not self.ended:
             self.ended = True
@@ -120,6 +125,7 @@ async def dial(
             raise Broken.of(_TUNNEL, error) from None
         finally:
             call.cancel()
+            stream.drop()
 
 
 async def _meet(stream: CarryStream) -> None:
