@@ -4,6 +4,9 @@ import random
 import time
 from typing import Protocol
 
+#: seconds that are not worth setting a clock for
+_UNSURE = 1.0
+
 
 class Clock(Protocol):
     def now(self) -> float:
@@ -36,11 +39,19 @@ class MemberClock(SystemClock):
     def now(self) -> float:
         return self._began + _passed()
 
-    def set(self, now: float) -> float:
-        """Returns by how many seconds it was set forward."""
-        forward = now - self.now()
-        self._began += forward
-        return forward
+    def move(self, seconds: float) -> None:
+        """Forward, or back."""
+        self._began += seconds
+
+
+def behind(said: float, now: float, theirs: float) -> float:
+    """By how many seconds a clock is behind another, which answered `theirs` when it was told `said`, and whose answer
+    came `now`; 0 where the time that took explains it."""
+    took = now - said
+    if took < 0:  # it was set since it said so
+        return 0.0
+    seconds = theirs - (said + took / 2)
+    return seconds if abs(seconds) > took / 2 + _UNSURE else 0.0
 
 
 def _passed() -> float:

@@ -136,7 +136,7 @@ class MemoryOutpost:
 
     def share(self, start: float, end: float) -> None: ...
 
-    def set_clock(self, now: float) -> None:
+    def set_clock(self, now: float, said: float) -> None:
         self.times.append(now)
 
     def _at(self) -> float:

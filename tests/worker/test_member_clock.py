@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from skep.clock import MemberClock
+import pytest
+
+from skep.clock import MemberClock, behind
 from skep.engines.db.sqlite import Sqlite
 from skep.link.messages import Hold, Order
 from skep.model.source import Held
@@ -15,9 +17,20 @@ HOUR = 3600.0
 def test_a_clock_is_set_and_goes_on() -> None:
     clock = MemberClock()
     before = clock.now()
-    forward = clock.set(before - HOUR)
-    assert -HOUR - 1 < forward <= -HOUR + 1
+    clock.move(-HOUR)
     assert before - HOUR <= clock.now() < before - HOUR + 5
+
+
+def test_by_how_much_a_clock_is_off_as_far_as_that_can_be_told() -> None:
+    assert behind(1000.0, 1000.2, 1000.0 - HOUR) == pytest.approx(-HOUR - 0.1)
+    assert behind(1000.0, 1000.2, 1000.0 + HOUR) == pytest.approx(HOUR - 0.1)
+    assert behind(1000.0, 1000.2, 1000.9) == 0.0, "not worth it"
+    # a slow link, 20 s there and 10 s back: the clock is right
+    assert behind(1000.0, 1030.0, 1020.0) == 0.0
+    assert behind(1000.0, 1030.0, 1020.0 + HOUR) == pytest.approx(HOUR + 5)
+    # it was set while the answer was on its way: back, and forward
+    assert behind(1000.0 + HOUR, 1000.0, 1000.0) == 0.0
+    assert behind(1000.0 - HOUR, 1000.0, 1000.0) == 0.0
 
 
 async def scheduled(file: Path, clock: Hand) -> tuple[float, float]:

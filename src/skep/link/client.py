@@ -80,8 +80,8 @@ class Outpost(Protocol):
         """People were interested in these; those that are not held here are somebody else's."""
         ...
 
-    def set_clock(self, now: float) -> None:
-        """Its own is off; this is the coordinator's."""
+    def set_clock(self, now: float, said: float) -> None:
+        """Its own seems to be off: the coordinator's was `now` when it heard that this one's `said` something else."""
         ...
 
     def share(self, start: float, end: float) -> None:
@@ -246,8 +246,8 @@ class _Attached:
                 self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
-            case Time(now):
-                self._outpost.set_clock(now)
+            case Time(now, said):
+                self._outpost.set_clock(now, said)
             case Share(start, end):
                 self._outpost.share(start, end)
             case Open():

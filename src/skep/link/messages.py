@@ -200,9 +200,10 @@ class Interest(Down, frozen=True):
 
 
 class Time(Down, frozen=True):
-    """The member's clock is off; here is the coordinator's."""
+    """The member's clock seems to be off; here is the coordinator's, when it heard what the member's said."""
 
     now: float
+    said: float
 
 
 class Share(Down, frozen=True):

@@ -128,9 +128,10 @@ class Session:
             case Hello():
                 raise BadInput("a stream has one Hello only")
 
-    async def _set_clock(self, theirs: float) -> None:
-        if theirs and abs(self._desk.now() - theirs) > _OFF:
-            await self.wire.write([Time(self._desk.now())])
+    async def _set_clock(self, said: float) -> None:
+        now = self._desk.now()
+        if said and abs(now - said) > _OFF:
+            await self.wire.write([Time(now, said)])
 
     async def _ask(self, ask: Ask) -> AnswerBody:
         answer = await self._desk.ask(self.member, self.boot, ask.body, ask.again)

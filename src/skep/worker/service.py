@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from skep.clock import Clock, MemberClock
+from skep.clock import Clock, MemberClock, behind
 from skep.config import Settings
 from skep.engines.db.base import Database
 from skep.engines.db.sqlite import open_sqlite
@@ -195,12 +195,13 @@ class _Post:
     def interest(self, sources: Sequence[str]) -> None:
         self.poller.interest(sources)
 
-    def set_clock(self, now: float) -> None:
-        if not isinstance(self._clock, MemberClock):
+    def set_clock(self, now: float, said: float) -> None:
+        forward = behind(said, self._clock.now(), now)
+        if not forward or not isinstance(self._clock, MemberClock):
             return
-        forward = self._clock.set(now)
-        said = "the clock of this machine is off; the coordinator's is followed"
-        log.warning(said, extra={"seconds": -round(forward)})
+        self._clock.move(forward)
+        message = "the clock of this machine is off; the coordinator's is followed"
+        log.warning(message, extra={"seconds": -round(forward)})
         if forward < -_UNNOTICED:
             self.set_back.set()
 
