@@ -108,10 +108,11 @@ def test_clocks_that_are_hours_apart_and_are_set_right(fleet: Fleet) -> None:
         return finds(server, f'"{text}"') == len(servers.repos)
 
     changing: list[Coordinator | Member] = [servers.coordinators[1], *servers.workers[:2]]
-    for said, skews in (("while clocks are wrong", ("+1h", "+2h", "-1h")), ("when they are right again", ("", "", ""))):
+    hour = 3600.0
+    for said, skews in (("while clocks are wrong", (hour, 2 * hour, -hour)), ("when they are right again", (0, 0, 0))):
         for one, skew in zip(changing, skews, strict=True):
             one.stop()
-            one.before = off_by(skew) if skew else []
+            one.before = off_by(skew)
             one.start()
         until(lambda: attached(servers, 2), servers.server)
         for name in servers.repos:
