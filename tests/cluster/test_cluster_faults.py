@@ -170,6 +170,7 @@ def test_a_worker_whose_disk_is_full_or_read_only_gives_away_what_it_holds(fleet
             assert shown["draining"] and "cannot be written to" in shown["member"]["status"]
         small.stop()
         servers.workers.remove(small)
+        until(lambda: view(servers, small)["member"]["state"] != "alive", servers.server)
         servers.server.cli("worker", "forget", shown["member"]["id"])
         servers.settle()
     finally:
