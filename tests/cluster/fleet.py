@@ -100,6 +100,9 @@ class Member:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
     def stop(self, how: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(how)

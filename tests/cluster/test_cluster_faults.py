@@ -111,7 +111,7 @@ def test_clocks_that_are_hours_apart_and_are_set_right(fleet: Fleet) -> None:
     hour = 3600.0
     for said, skews in (("while clocks are wrong", (hour, 2 * hour, -hour)), ("when they are right again", (0, 0, 0))):
         for one, skew in zip(changing, skews, strict=True):
-            one.stop()
+            one.kill()
             one.before = off_by(skew)
             one.start()
         until(lambda: attached(servers, 2), servers.server)

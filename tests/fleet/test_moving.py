@@ -1,6 +1,7 @@
 """Workers come, go and are emptied: sources follow, copied before they are let go, and nothing is told twice."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -220,10 +221,15 @@ async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
                 assert (row["last_looked"] or 0.0) == seen
         # nothing was seen tomorrow, whatever a worker's clock says
         tomorrow = engine.clock.now() + 86_400
-        await engine.rooms.desk.outcomes("wrk_1", [msgspec.structs.replace(outcome, n=2, at=tomorrow)])
-        await engine.rooms.desk.beat("wrk_1", Beat("idle", looked=(Looked(source, 1, tomorrow, tomorrow),)))
-        (row,) = await engine.sql("SELECT last_looked FROM source WHERE id = :id", id=source)
-        assert row["last_looked"] <= engine.clock.now()
+        late = msgspec.structs.replace(outcome, n=2, at=tomorrow)
+        for tell in (
+            partial(engine.rooms.desk.outcomes, "wrk_1", [late]),
+            partial(engine.rooms.desk.beat, "wrk_1", Beat("idle", looked=(Looked(source, 1, tomorrow, tomorrow),))),
+        ):
+            await engine.sql("UPDATE source SET last_looked = 0")
+            await tell()
+            (row,) = await engine.sql("SELECT last_looked FROM source WHERE id = :id", id=source)
+            assert 0 < row["last_looked"] <= engine.clock.now()
 
 
 async def test_one_that_was_forgotten_while_it_was_attached_says_hello_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
 
 import msgspec
 
@@ -25,6 +26,7 @@ from skep.link.messages import (
     FetchNow,
     Hello,
     Hold,
+    Looked,
     Order,
     Outcome,
     Refused,
@@ -49,6 +51,8 @@ from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
 ORDERS_AT_ONCE = 500
+
+R = TypeVar("R", Looked, Outcome)
 
 
 class Desk:
@@ -110,7 +114,7 @@ class Desk:
         await self._fleet.beat(member, beat.status, beat.progress, beat.ill)
         await self._statuses.tell(member, beat.status)
         if beat.looked:
-            await self._intake.looked(member, beat.looked, self._clock.now())
+            await self._intake.looked(member, [self._seen(one) for one in beat.looked])
 
     async def done(self, member: str, numbers: Sequence[int]) -> None:
         confirmed = await confirm(self._db, member, numbers, self._clock.now())
@@ -180,9 +184,12 @@ class Desk:
     async def _in_order(self, outcomes: list[Outcome]) -> list[Ack | Refused]:
         return [await self._take(outcome) for outcome in outcomes]
 
+    def _seen(self, report: R) -> R:
+        """By now at the latest: the member's clock may have been ahead when it wrote this."""
+        return msgspec.structs.replace(report, at=min(report.at, self._clock.now()))
+
     async def _take(self, outcome: Outcome) -> Ack | Refused:
-        # (its clock may have been ahead when it wrote this)
-        outcome = msgspec.structs.replace(outcome, at=min(outcome.at, self._clock.now()))
+        outcome = self._seen(outcome)
         match outcome.body:
             case Fetched(batch, moves, first, branch):
                 verdict = await self._intake.fetched(outcome, batch, moves, first=first, default_branch=branch)

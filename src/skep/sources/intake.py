@@ -55,11 +55,10 @@ class Intake:
 
         await self._db.write(work, runtime=True)
 
-    async def looked(self, member: str, reports: Sequence[Looked], now: float) -> None:
-        """What others hold is not its own to tell of, nor what has not happened yet."""
+    async def looked(self, member: str, reports: Sequence[Looked]) -> None:
+        """What others hold is not its own to tell of."""
         rows: list[dict[str, Value]] = [
-            {"id": r.source, "epoch": r.epoch, "at": min(r.at, now), "next": r.next_poll, "member": member}
-            for r in reports
+            {"id": r.source, "epoch": r.epoch, "at": r.at, "next": r.next_poll, "member": member} for r in reports
         ]
 
         async def work(tx: Tx) -> None:
