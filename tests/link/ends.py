@@ -37,6 +37,9 @@ class MemoryDesk(QuietDesk):
         self.hellos: list[Hello] = []
         #: of each hello: it came by the socket
         self.local: list[bool] = []
+        #: when given, what ends is in `ending` until it is set
+        self.ending: list[str] = []
+        self.lingering: asyncio.Event | None = None
         self.left: list[str] = []
         #: awaited before outcomes are answered
         self.slow: asyncio.Event | None = None
@@ -91,6 +94,7 @@ class MemoryDesk(QuietDesk):
                 try:
                     await self.opened.setdefault(space, asyncio.Event()).wait()
                 except asyncio.CancelledError:
+                    await self._linger(space)
                     self.cancelled.append(space)
                     await self.tell()
                     raise
@@ -99,8 +103,15 @@ class MemoryDesk(QuietDesk):
                 raise NotFound("there is no such thing", hint="look elsewhere")
 
     async def gone(self, member: str, boot: int) -> None:
+        await self._linger(member)
         self.left.append(member)
         await self.tell()
+
+    async def _linger(self, who: str) -> None:
+        if self.lingering is not None:
+            self.ending.append(who)
+            await self.tell()
+            await self.lingering.wait()
 
 
 class MemoryOutpost:

@@ -10,7 +10,7 @@ import pytest
 from skep.clock import SystemClock
 from skep.errors import Busy, NotFound, Unavailable
 from skep.link.frames import pack
-from skep.link.messages import ASKS_LIMIT, PROTOCOL, Ask, DownFrame, Hello
+from skep.link.messages import ASKS_LIMIT, PROTOCOL, Ask, Begin, DownFrame, Hello
 from skep.link.peer import Peer
 from skep.link.server import METHOD, LinkServer
 from skep.model.space import Acknowledge, Get, GiveBack, Got, Placed, Put
@@ -105,3 +105,26 @@ async def test_too_many_are_declined(desk: MemoryDesk, server: LinkServer, targe
             await asyncio.sleep(0)
         call.cancel()
     await desk.until(lambda: len(desk.cancelled) == ASKS_LIMIT)
+
+
+@pytest.mark.parametrize("asking", [True, False])
+async def test_a_stream_that_breaks_while_it_ends_ends_whole(
+    desk: MemoryDesk, server: LinkServer, target: str, asking: bool
+) -> None:
+    """The end of what the member wrote begins it; gRPC's word that nobody reads any more comes amid it."""
+    desk.lingering = asyncio.Event()
+    async with grpc.aio.insecure_channel(target) as channel:
+        call = channel.stream_stream(METHOD)()
+        asks = [Ask(1, Get("shut", (), "t"))] if asking else []
+        for part in [*pack([Hello(PROTOCOL, "man_1", TOKEN, 1)]), *pack(asks)]:
+            await call.write(part)
+        await desk.until(lambda: desk.waiting == len(asks) and server.has("man_1"))
+        await call.done_writing()
+        await desk.until(lambda: desk.ending)
+        call.cancel()
+        with pytest.raises(Unavailable):  # as soon as the server knows
+            while True:
+                await server.push("man_1", Begin(()))
+        desk.lingering.set()
+    await desk.until(lambda: desk.left == ["man_1"])
+    assert desk.cancelled == ["shut"] * len(asks)

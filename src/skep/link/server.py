@@ -182,6 +182,17 @@ class LinkServer:
         return session
 
     async def _serve(self, session: Session) -> Refused | None:
+        """gRPC cancels when the stream breaks, also while its end is in work already: that is not cut short."""
+        serving = asyncio.create_task(self._attached(session))
+        try:
+            await asyncio.wait([serving])
+        except asyncio.CancelledError:
+            session.leave()
+            await asyncio.wait([serving])
+            raise
+        return await serving
+
+    async def _attached(self, session: Session) -> Refused | None:
         log.info("%s attached (boot %d)", session.member, session.boot)
         try:
             await session.wire.write([Welcome(PROTOCOL, self._beat_every)])

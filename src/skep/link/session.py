@@ -57,16 +57,19 @@ class Session:
         self._repeat = False
         #: as it was told last
         self._share = (0.0, 1.0)
-        self._ending: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
         self.replaced = False
         self.over = asyncio.Event()
 
     async def end(self, reason: Refused) -> None:
         """Returns once nothing of this member is in work any more."""
         self.replaced = reason.code == "replaced"
+        self.leave(reason)
+        await self.over.wait()
+
+    def leave(self, reason: Refused | None = None) -> None:
         if not self._ending.done():
             self._ending.set_result(reason)
-        await self.over.wait()
 
     async def run(self) -> Refused | None:
         """Until the member leaves, another takes its place or one of the two misbehaves; says which."""
