@@ -1,6 +1,7 @@
 """A real git clones from a mirror through the two streams, over a small HTTP server of the test's own."""
 
 import asyncio
+import random
 import subprocess
 import threading
 from collections.abc import AsyncIterator
@@ -94,6 +95,19 @@ async def test_a_client_that_leaves_ends_the_child(repo: Repo) -> None:
         async with aclosing(stream):
             assert await anext(stream)
         assert children_of_this_process() == before
+
+
+async def test_a_client_that_leaves_amid_a_large_pack_makes_room(repo: Repo) -> None:
+    """More than pipes and buffers hold is still to come: nobody reads it, and nobody waits for it."""
+    repo.commit({"large": random.Random(1).randbytes(8_000_000)})
+    want = b"0032want %s\n00000009done\n" % repo.refs()["refs/heads/main"].encode()
+    turnstile = serve.Turnstile(at_once=1)
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            async with aclosing(serve.upload_pack(repo.folder, body_of(want), "", turnstile)) as stream:
+                while len(await anext(stream)) < serve._BLOCK // 2:
+                    pass
+                await asyncio.sleep(0.05)  # the pipe and its buffer fill up
 
 
 async def test_a_crowd_waits_and_then_is_sent_away() -> None:

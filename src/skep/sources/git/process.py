@@ -94,8 +94,6 @@ async def run(
             )
     except BaseException as error:
         kill(child)  # a helper of its group may go on although git itself has ended
-        if child.returncode is not None:
-            child._transport.close()  # type: ignore[attr-defined]  # nobody waits for its pipes any more
         if isinstance(error, TimeoutError):
             raise TookTooLong(f"git took longer than {seconds:g} s") from None
         raise
@@ -126,7 +124,8 @@ async def end(child: asyncio.subprocess.Process) -> None:
     """Make sure that nothing of the group is left."""
     if child.returncode is None:
         kill(child)
-        await asyncio.shield(child.wait())
+    child._transport.close()  # type: ignore[attr-defined]  # while a pipe has something to read, waiting does not end
+    await asyncio.shield(child.wait())
 
 
 def kill(child: asyncio.subprocess.Process) -> None:
