@@ -16,7 +16,7 @@ from skep.model.search import GENERATED
 #: larger files have no definitions and no functions: hardly any of them was written by a person
 MOST_BYTES = 1_000_000
 #: of facts and books; a new one has everything analysed anew
-VERSION = 1
+VERSION = 2
 
 
 class Facts(msgspec.Struct, frozen=True, array_like=True):

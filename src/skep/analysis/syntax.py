@@ -16,7 +16,9 @@ from skep.analysis.grammars import GRAMMARS, load
 from skep.engines.index.books import KINDS, Definition
 
 _LONGEST_NAME = 1_000
-_NO_PARAMETER = frozenset({"comment", "line_comment", "block_comment", "keyword_separator", "positional_separator"})
+_NO_PARAMETER = frozenset(
+    {"comment", "line_comment", "block_comment", "keyword_separator", "positional_separator", "parameter_modifiers"}
+)
 Array = NDArray[np.int64]
 
 
@@ -64,7 +66,7 @@ def _definitions(found: dict[str, list[Node]], ends_of_lines: Array) -> list[Def
     names: dict[int, tuple[int, int]] = {}
     for kind, word in enumerate(KINDS):
         for node in found.get(word, ()):
-            at = node.start_byte
+            at = node.start_byte + (node.type == "simple_symbol")  # without Ruby's colon
             if node.end_byte - at <= _LONGEST_NAME:
                 names.setdefault(at, (node.end_byte - at, kind))
     ats = sorted(at for at, (size, _) in names.items() if size > 0)
@@ -157,8 +159,12 @@ def _parameters(node: Node) -> int:
     if node.type == "identifier":
         return 1
     count = 0
-    for child in node.named_children:
+    for nth, child in enumerate(node.named_children):
         if child.type in _NO_PARAMETER or (child.type == "parameter_declaration" and child.text == b"void"):
+            continue
+        if node.field_name_for_named_child(nth) == "type":  # of the name beside it: C#'s `params`
+            continue
+        if child.prev_sibling is not None and child.prev_sibling.type == "=":  # Kotlin's default value
             continue
         count += max(1, len(child.children_by_field_name("name")))
     return count

@@ -1,0 +1,4 @@
+"""What most languages write alike."""
+
+COMPARE = '["==" "!=" "<" ">" "<=" ">="]'
+AND_OR = '["&&" "||"]'
