@@ -14,6 +14,7 @@ from skep.doors.http.app import create_app
 from skep.model.caller import SYSTEM
 from skep.roles.build import open_rooms
 from tests.search.conftest import Library
+from tests.search.test_commits import BEES, mirrored
 
 FILES = {
     "src/honey.py": "import wax\n\n\ndef honey():\n    return wax\n",
@@ -127,3 +128,18 @@ async def test_the_page_of_results(admin: httpx.AsyncClient) -> None:
     assert "Nothing matches" in (await admin.get("/", params={"q": "zzzz"})).text
     for word in ("repo:", "lang:", "sym:", "branch:", "type:", "count:", "case:"):
         assert word in (await admin.get("/docs/search")).text
+
+
+async def test_commits_in_the_api_and_on_the_page(library: Library, admin: httpx.AsyncClient, tmp_path: Path) -> None:
+    source = await mirrored(library, tmp_path / "made", "bees/hive", BEES)
+    answer = (await admin.get("/api/v1/search", params={"q": "type:commit lid", "lines": 1})).json()
+    (commit,) = answer["commits"]
+    assert (commit["subject"], commit["at"], answer["partial"]) == ("Revert the lid", 300 * 86_400.0, True)
+    params = {"q": "type:commit lid", "lines": "1"}
+    page = (await admin.get("/", params=params)).text
+    assert f'href="/sources/{source}/commit/{commit["commit"]}">Revert the lid</a>' in page
+    assert "Ann &lt;ann@example.org&gt;" in page
+    page = (await admin.get("/", params=params | {"page": answer["next_page"]})).text
+    assert "Fix the lid" in page and "Revert the lid" not in page
+    refused = await admin.get("/api/v1/search", params={"q": "type:commit after:soon"})
+    assert (refused.status_code, refused.json()["error"]["column"]) == (400, 13)

@@ -109,3 +109,9 @@ def test_a_local_folder(skep: RunningSkep, tmp_path: Path) -> None:
     subprocess.run([*git, "commit", "-q", "-m", "y"], check=True, env=environment({}))
     skep.cli("source", "add", str(work), "--wait")
     assert lines(skep, "treasure") == [("hello.txt", 1, "local treasure")]
+
+    (found,) = skep.rows("search", "type:commit /^y$/ author:^a")
+    assert (found["subject"], found["author"]) == ("y", "a <a@b>")
+    assert skep.cli("search", "type:commit", "y").stdout == f"{found['name']}:{found['commit']}:y\n"
+    assert skep.cli("search", "--count", "type:commit").stdout == "2 commits\n"
+    assert skep.cli("search", "type:commit before:2000", check=False).returncode == 1

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,16 +40,18 @@ class Library:
     def adoption(self) -> Adoption:
         return self.rooms.adoption
 
-    async def add(self, name: str, files: Files, visibility: Visibility = "public") -> str:
-        """A source with its first index; returns its id."""
+    async def add(self, name: str, files: Files, visibility: Visibility = "public", tips: Sequence[Tip] = ()) -> str:
+        """A source with its first index, of these branches; returns its id."""
         url = f"https://example.org/{name}"
         source = (await self.core.sources.add(SYSTEM, url, visibility=visibility)).source
         self.ids[name] = source.id, source.number
         await self.core.search.catalogue.refresh(self.core.search._db)
-        await self.change(name, files, whole=True)
+        await self.change(name, files, whole=True, tips=tips)
         return source.id
 
-    def delta(self, name: str, files: Files, gone: tuple[str, ...] = (), *, whole: bool = False) -> Delta:
+    def delta(
+        self, name: str, files: Files, gone: tuple[str, ...] = (), *, whole: bool = False, tips: Sequence[Tip] = ()
+    ) -> Delta:
         """What changes `files` (and removes `gone`), built and not adopted yet."""
         id, number = self.ids[name]
         nth = next(self._count)
@@ -59,11 +61,13 @@ class Library:
         )
         standing = self.rooms.searcher.standing(number)
         paths = tuple(path.encode() for path in (*files, *gone))
-        tips = (Tip("main", f"{nth:040x}"),)
+        tips = tuple(tips) or (Tip("main", f"{nth:040x}"),)
         return Delta(id, number, tips, None if whole or not standing else standing.tips, shards, paths)
 
-    async def change(self, name: str, files: Files, gone: tuple[str, ...] = (), *, whole: bool = False) -> bool:
-        delta = self.delta(name, files, gone, whole=whole)
+    async def change(
+        self, name: str, files: Files, gone: tuple[str, ...] = (), *, whole: bool = False, tips: Sequence[Tip] = ()
+    ) -> bool:
+        delta = self.delta(name, files, gone, whole=whole, tips=tips)
         return await self.adoption.adopt(Fence(delta.source, 1, 1000.0 + next(self._count)), delta, 0.0)
 
     async def search(

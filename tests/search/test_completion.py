@@ -33,6 +33,8 @@ def offered(text: str, cursor: int | None = None) -> list[str]:
         ('lang:"com', ['lang:"Common Lisp" ']),
         ("branch:", ["branch:main ", "branch:v1.2 "]),
         ("case:", ["case:no ", "case:yes ", "case:auto "]),
+        ("af", ["after:"]),
+        ("type:com", ["type:commit "]),
         ("type:re", ["type:repo ", "type:record ", "type:report "]),
         ("count:a", ["count:all "]),
         ('"a re', []),

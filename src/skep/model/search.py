@@ -6,8 +6,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-#: "any": content or path; "symbol": the name of something defined in the file; "branch": a branch that has the file
-Field = Literal["content", "path", "any", "symbol", "source", "branch"]
+#: "any": content or path; "symbol": the name of something defined in the file; "branch": a branch that has the file;
+#: "author": of commits, which no index holds
+Field = Literal["content", "path", "any", "symbol", "source", "branch", "author"]
 
 #: what a file is besides its language; one bit each
 TEST, VENDORED, GENERATED = 1, 2, 4

@@ -47,6 +47,23 @@ class SourceHit(msgspec.Struct, frozen=True):
     fetched_at: float | None = None
 
 
+class CommitHit(msgspec.Struct, frozen=True):
+    """`type:commit`: a commit whose message, author and time match."""
+
+    #: id and name of the source
+    source: str
+    name: str
+    commit: str
+    #: name and address
+    author: str
+    #: when it was committed
+    at: float
+    #: first line of its message
+    subject: str
+    #: further lines of it that match, the first few
+    lines: tuple[str, ...] = ()
+
+
 class RecordHit(msgspec.Struct, frozen=True):
     """`type:report` or `type:record`: what is kept about a source, in fields."""
 
@@ -96,6 +113,8 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     sources: list[SourceHit] = []
     #: with `type:report` and `type:record`
     records: list[RecordHit] = []
+    #: with `type:commit`, newest first
+    commits: list[CommitHit] = []
     #: when asked for
     facets: Facets | None = None
 

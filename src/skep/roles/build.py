@@ -144,7 +144,7 @@ async def open_rooms(
         if "coordinator" in settings.roles:
             await owners.start()
         gathering = await parts.gathering(stack, db, clock, topics, settings, sources, searcher)
-        records = await parts.records(settings, db, record_engine, search, dataone)
+        records = await parts.records(settings, db, record_engine, search, dataone, gathering.mirror)
         gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
         http = parts.http(settings)
         stack.push_async_callback(http.close)

@@ -1,6 +1,7 @@
 """How single parts of a serving process are made from its settings."""
 
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -92,11 +93,19 @@ def fleet(settings: Settings, db: Database, clock: Clock, token: str) -> Fleet:
     )
 
 
-async def records(settings: Settings, db: Database, engine: Records, search: Search, dataone: DataOne) -> ReportRecords:
+async def records(
+    settings: Settings,
+    db: Database,
+    engine: Records,
+    search: Search,
+    dataone: DataOne,
+    mirror: Callable[[str], Path],
+) -> ReportRecords:
     reports = ReportRecords(db, engine, _own(settings, db))
     for room in (reports, dataone.index):
         await room.start()
     search.records |= {"report": reports.search, "record": dataone.index.find}
+    search.read_commits(mirror)
     return reports
 
 

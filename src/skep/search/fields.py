@@ -6,20 +6,24 @@ import msgspec
 
 from skep.model.search import Field
 
-#: what the answer is made of: matching lines, whole files, sources, files by their path, or what others keep
-Kind = Literal["line", "file", "repo", "path", "report", "record"]
+#: what the answer is made of: matching lines, whole files, sources, files by their path, commits, or what others keep
+Kind = Literal["line", "file", "repo", "path", "commit", "report", "record"]
 
-_TERMS: Final[dict[str, Field]] = {
+#: those that are matched, and what they are in a query
+FIELDS: Final[dict[str, Field]] = {
     "repo": "source",
     "file": "path",
     "path": "path",
     "sym": "symbol",
     "branch": "branch",
     "content": "content",
+    "author": "author",
 }
 _SHORT: Final = {"r": "repo", "f": "file", "b": "branch", "l": "lang", "s": "sym", "c": "content", "t": "type"}
 #: true of the whole query wherever they stand
-SETTINGS: Final = ("case", "type", "count")
+SETTINGS: Final = ("case", "type", "count", "after", "before")
+#: fields of commits; elsewhere they are words where no value follows
+OF_COMMITS: Final = ("author", "after", "before")
 
 #: full names, as they are completed and suggested
 NAMES: Final[dict[str, str]] = {
@@ -30,8 +34,11 @@ NAMES: Final[dict[str, str]] = {
     "branch": "on this branch",
     "content": "in the content only",
     "case": "yes, no or auto",
-    "type": "file, repo, path, report or record",
+    "type": "file, repo, path, commit, report or record",
     "count": "lines wanted, or all",
+    "author": "of commits: whose name or address matches",
+    "after": "of commits: not before this day, or 30d ago",
+    "before": "of commits: before this day",
 }
 CASES: Final = ("yes", "no", "auto")
 #: Zoekt's names for the first and the second
@@ -48,9 +55,9 @@ class Named(msgspec.Struct, frozen=True):
 
 def find(word: str) -> Named | None:
     name = _SHORT.get(word, word)
-    if name not in NAMES and name not in _TERMS:
+    if name not in NAMES and name not in FIELDS:
         return None
-    return Named(name, _TERMS.get(name))
+    return Named(name, FIELDS.get(name))
 
 
 def kind_of(value: str) -> Kind | None:

@@ -11,17 +11,18 @@ from functools import lru_cache
 import msgspec
 
 from skep.analysis.language import languages, named
-from skep.engines.index.dialect import compile_term, encode
 from skep.errors import BadQuery
-from skep.model.search import And, Field, Language, Not, Or, Query, Term, terms
-from skep.search.fields import CASES, KINDS, NAMES, SETTINGS, Kind, Named, find, kind_of
+from skep.model.search import And, Field, Language, Not, Or, Query, Term
+from skep.search.checks import check_kind, check_patterns
+from skep.search.fields import CASES, KINDS, NAMES, OF_COMMITS, SETTINGS, Kind, Named, find, kind_of
+from skep.search.moments import EXAMPLES, moment
 from skep.search.scanner import FIELD, NEGATION, OR, Scanner, bad
 
 MOST_CHARACTERS = 10_000
-MOST_TERMS = 200
 MOST_LINES = 10_000
 _MOST_DEPTH = 50
 
+_COMMIT = re.compile(r"(?<!\S)(?:type|t):commit(?!\S)")
 _OTHER = re.compile(r"(?<!\S)(?:type|t):(report|record)(?!\S)")
 _ESCAPES = re.compile(r"\\(?:[pPx]\{[^}]*\}|[pP]?.|$)|\(\?P?<\w*>|\[\[:\^?[a-z]+:\]", re.DOTALL)
 
@@ -35,6 +36,9 @@ class Asked(msgspec.Struct, frozen=True):
     count: int | None = None
     #: of reports and records, which are asked in words of their own: the text without its `type:`
     words: str = ""
+    #: of commits: when, as it was written
+    after: str = ""
+    before: str = ""
 
 
 class _Found(msgspec.Struct):
@@ -68,19 +72,9 @@ def ask(text: str) -> Asked:
         kind: Kind = "report" if other[1] == "report" else "record"
         return Asked(And(()), kind, words=f"{text[: other.start()]}{text[other.end() :]}".strip())
     asked = _Parser(text).parse()
-    _check(asked.query)
+    check_patterns(asked.query)
+    check_kind(asked.query, asked.kind, timed=bool(asked.after or asked.before))
     return asked
-
-
-def _check(query: Query) -> None:
-    """Every pattern can be run."""
-    for count, term in enumerate(terms(query), start=1):
-        if count > MOST_TERMS:
-            raise BadQuery(f"the query has more than {MOST_TERMS} words", column=term.column)
-        if term.regex:
-            compile_term(term)
-        else:
-            encode(term)
 
 
 class _Parser:
@@ -91,11 +85,13 @@ class _Parser:
     def parse(self) -> Asked:
         tree = self._either()
         kind = kind_of(self._settings.get("type", "line")) or "line"
-        if tree is None and kind != "repo":
+        if tree is None and kind not in ("repo", "commit"):
             raise bad("the query is empty", 0, "write a word to search for, such as `main`")
         count = self._settings.get("count")
         number = None if count is None else MOST_LINES if count == "all" else min(int(count), MOST_LINES)
-        return Asked(And(()) if tree is None else self._settle(tree, kind), kind, number)
+        query = And(()) if tree is None else self._settle(tree, kind)
+        times = {name: self._settings.get(name, "") for name in ("after", "before")}
+        return Asked(query, kind, number, **times)
 
     def _either(self) -> _Tree | None:
         """Alternatives, up to the end of the text or of the group."""
@@ -130,7 +126,9 @@ class _Parser:
         if scan.take(NEGATION):
             part = self._one()
             if part is None:
-                raise bad("`case:`, `type:` and `count:` cannot be negated", start, "leave the minus out")
+                raise bad(
+                    f"{', '.join(f'`{name}:`' for name in SETTINGS)} cannot be negated", start, "leave the minus out"
+                )
             return _Branch(Not, (part,))
         if scan.text[start] == "(":
             return self._group()
@@ -170,7 +168,9 @@ class _Parser:
         """None: the colon belongs to a word."""
         name, rest = written[1], self._scan.text[written.end() : written.end() + 2]
         if field := find(name):
-            return None if rest.startswith(":") else field
+            ends = not rest or rest[0] in " \t\n)"
+            is_word = rest.startswith(":") or (ends and name in OF_COMMITS and not _COMMIT.search(self._scan.text))
+            return None if is_word else field
         if not rest or rest[0] in ": \t\n)" or rest == "//":
             return None
         close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
@@ -184,8 +184,8 @@ class _Parser:
         if name in self._settings:
             raise bad(f"`{name}:` is given twice", start, "keep one of them")
         known = {"case": value in CASES, "type": kind_of(value) is not None, "count": _is_count(value)}
-        if not known[name]:
-            choice = {"case": CASES, "type": KINDS, "count": ("100", "all")}[name]
+        if not known.get(name, moment(value, 0.0) is not None):
+            choice = {"case": CASES, "type": KINDS, "count": ("100", "all")}.get(name, EXAMPLES)
             several = ", ".join(f"{name}:{one}" for one in choice[:-1])
             hint = f'write {several} or {name}:{choice[-1]}; or "{name}:…" in quotes to search for the text'
             raise bad(f"`{name}:{value}` is not known", start, hint)

@@ -1,7 +1,8 @@
 """Search over everything mirrored: parse, see what the caller may see, ask the index, say how fresh each hit is."""
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from skep.model.source import SourceSettings
 from skep.search.adoption import request
 from skep.search.answering import answer, facets, source_answer
 from skep.search.catalogue import Catalogue
+from skep.search.commits import Commits
 from skep.search.completion import complete, writing
 from skep.search.fields import Kind
 from skep.search.finding import Finder, Standings
@@ -80,6 +82,11 @@ class Search:
         self._freshness = Freshness(db, clock)
         #: who answers `type:report` and `type:record`
         self.records: dict[Kind, Records] = {}
+        self._commits: Commits | None = None
+
+    def read_commits(self, mirror: Callable[[str], Path]) -> None:
+        """Answer `type:commit` from the mirrors there."""
+        self._commits = Commits(self.catalogue, self._searcher, mirror, self._clock)
 
     async def start(self) -> None:
         await self.catalogue.refresh(self._db)
@@ -115,6 +122,8 @@ class Search:
         asked = ask(text)
         if asked.kind in ("report", "record"):
             return await self._records(caller, asked, limits, page)
+        if asked.kind == "commit":
+            return await self._logged(caller, asked, _counted(asked, limits), page)
         shown, limits = Shown.read(page), _counted(asked, limits)
         if asked.kind == "repo":
             found = await self._finder.page_of_sources(caller, asked, limits, shown)
@@ -145,13 +154,22 @@ class Search:
         goes_on = bool(found.next_page)
         return SearchAnswer([], 0, goes_on, seconds, counted, found.next_page, records=found.records)
 
+    async def _logged(self, caller: Caller, asked: Asked, limits: Limits, page: str) -> SearchAnswer:
+        began = time.monotonic()
+        if self._commits is None:
+            raise BadQuery("there are no commits here", hint="leave `type:` out to search files")
+        found = await self._commits.page(caller, asked, limits, page)
+        partial, seconds = bool(found.next_page) or not found.exact, round(time.monotonic() - began, 6)
+        counted = Counted(found.total, 0, found.exact)
+        return SearchAnswer([], 0, partial, seconds, counted, found.next_page, commits=found.commits)
+
     async def stream(
         self, caller: Caller, text: str, limits: Limits
     ) -> AsyncGenerator[Hit | SourceHit | SearchSummary, None]:
         """As they are found, and at the end a summary. What is wrong with the query is said at once."""
         caller.need("read")
         asked = ask(text)
-        if asked.kind in ("report", "record"):
+        if asked.kind in ("commit", "report", "record"):
             raise BadQuery(f"{asked.kind}s come in pages, not as a stream", hint="accept application/json")
         limits = msgspec.structs.replace(_counted(asked, limits), rank=False)
         return self._stream(caller, asked, limits)

@@ -11,7 +11,6 @@ from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.terminal import ago, clean, colourful, paint
 from skep.model.excerpt import Row, excerpts
-from skep.model.search import Counted
 from skep.model.search_answers import Hit, SearchAnswer
 
 #: with --count
@@ -24,7 +23,7 @@ def search(args: Namespace) -> int:
         if args.complete:
             return _complete(client, text)
         if args.count:
-            return _count(client.search(text, 1, count=_MOST_COUNTED).counted, args.json)
+            return _count(client.search(text, 1, count=_MOST_COUNTED), args.json)
         text = f"{text} type:file" if args.files else text
         answer = client.search(text, args.lines, context=args.context, explain=args.explain)
     if args.json:
@@ -37,8 +36,9 @@ def search(args: Namespace) -> int:
         sys.stdout.write(line + "\n")
     if answer.partial:
         sys.stdout.flush()
-        print(f"skep: {answer.lines} lines shown; there may be more (--lines N shows more)", file=sys.stderr)
-    return exits.OK if answer.hits or answer.sources or answer.records else exits.NOTHING_FOUND
+        shown = f"{len(answer.commits)} commits" if answer.commits else f"{answer.lines} lines"
+        print(f"skep: {shown} shown; there may be more (--lines N shows more)", file=sys.stderr)
+    return exits.OK if answer.hits or answer.sources or answer.records or answer.commits else exits.NOTHING_FOUND
 
 
 def _complete(client: Client, text: str) -> int:
@@ -48,18 +48,21 @@ def _complete(client: Client, text: str) -> int:
     return exits.OK
 
 
-def _count(counted: Counted, json: bool) -> int:
+def _count(answer: SearchAnswer, json: bool) -> int:
+    counted = answer.counted
+    more = "" if counted.exact else "+"
     if json:
         sys.stdout.write(msgspec.json.encode(counted).decode() + "\n")
+    elif answer.commits:
+        sys.stdout.write(f"{counted.files:,}{more} commits\n")
     else:
-        more = "" if counted.exact else "+"
         sys.stdout.write(f"{counted.lines:,}{more} lines in {counted.files:,}{more} files\n")
     return exits.OK if counted.files else exits.NOTHING_FOUND
 
 
 def _objects(answer: SearchAnswer) -> Iterator[str]:
     """A file found by its name alone has no matching line: line, column and text are null."""
-    for one in (*answer.sources, *answer.records):
+    for one in (*answer.sources, *answer.records, *answer.commits):
         yield msgspec.json.encode(one).decode()
     for hit in answer.hits:
         about = {field: getattr(hit, field) for field in hit.__struct_fields__ if field not in ("lines", "more")}
@@ -82,6 +85,8 @@ def _objects(answer: SearchAnswer) -> Iterator[str]:
 def _flat(answer: SearchAnswer, explain: bool) -> Iterator[str]:
     for name in [*(one.name for one in answer.sources), *(one.name for one in answer.records)]:
         yield clean(name)
+    for commit in answer.commits:
+        yield clean(f"{commit.name}:{commit.commit}:{commit.subject}")
     cut = False
     for hit in answer.hits:
         place = f"{hit.name}:{hit.path}"
@@ -108,6 +113,10 @@ def _grouped(answer: SearchAnswer, now: float, explain: bool) -> Iterator[str]:
     for record in answer.records:
         fields = " · ".join(f"{name} {_words(value)}" for name, value in record.fields.items())
         yield f"{paint(clean(record.name), '1')}  {paint(clean(fields), '2')}"
+    for commit in answer.commits:
+        yield f"{paint(clean(commit.name), '1')} {paint(commit.commit[:12], '35')}  {clean(commit.subject)}"
+        yield paint(clean(f"    {commit.author}, {ago(commit.at, now)}"), "2")
+        yield from (f"    {clean(line)}" for line in commit.lines)
     for number, hit in enumerate(answer.hits):
         if number:
             yield ""
