@@ -15,6 +15,7 @@ def pages(full_skep: RunningSkep) -> dict[str, str]:
     paths = {
         "home": "/",
         "results": "/?q=honey",
+        "commits": "/?q=type%3Acommit",
         "wrong": "/?q=%2Fab(%2F",
         "sources": "/sources",
         "source": f"/sources/{source}",
