@@ -38,7 +38,7 @@ def main() -> None:
         env = {"CSEARCHINDEX": str(work / "csearchindex")}
         subprocess.run(["cindex", "-reset", str(corpus)], env=os.environ | env, check=True, capture_output=True)
         git(corpus, "init", "--quiet")
-        git(corpus, "add", "--all")
+        git(corpus, "add", "--all", "--force")
         git(corpus, "commit", "--quiet", "--message", "corpus")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -86,6 +86,8 @@ async def subjects(library: Library, text: str) -> list[str]:
         ("before:1970-07-20", ["Build a hive"]),
         ("after:1970-07-20 before:1970-07-21", ["Fix the lid"]),
         ("after:1d", []),
+        ("after:1960 before:1970-07-20", ["Build a hive"]),
+        ("before:1960", []),
         ("count:1", [""]),
         ("repo:hive lid -author:bob", ["Revert the lid"]),
         ("repo:nowhere", []),

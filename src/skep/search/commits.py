@@ -32,6 +32,8 @@ from skep.sources.views import Named
 _AT_ONCE = 4
 #: of a message are shown, besides its first line: lines that match, and characters of each line
 _MOST_LINES, _MOST_CHARACTERS = 3, 300
+#: bytes of a message that are looked through
+_MOST_BYTES = 100_000
 _TOKEN = re.compile(r"(\d{1,12})\.([0-9a-f]{40,64})\.(\d{1,10})\.(\d{1,9})")
 
 #: newest first; of the same second by id, and the same commit in several sources by their number
@@ -158,11 +160,11 @@ class _Look:
             case Language():
                 return False
             case _:
-                text = one.author if query.field == "author" else one.message
+                text = one.author if query.field == "author" else one.message[:_MOST_BYTES]
                 return query.field == "branch" or self._search(query)(text) is not None
 
     def _hit(self, one: Logged, source: Named) -> CommitHit:
-        subject, *lines = [line.rstrip() for line in one.message.decode("utf-8", "replace").split("\n")]
+        subject, *lines = [line.rstrip() for line in one.message[:_MOST_BYTES].decode("utf-8", "replace").split("\n")]
         searches = [self._search(term) for term in needed(self._query) if term.field in ("any", "content")]
         matching = [line for line in lines if any(search(line.encode()) for search in searches)]
         return CommitHit(

@@ -31,9 +31,9 @@ async def log(
     """All that the tips, ids of commits, reach. Damaged when git cannot read them."""
     args = ["-C", str(folder), "log", "-z", f"--format={_FORMAT}"]
     if after is not None:
-        args.append(f"--max-age={int(after)}")
+        args.append(f"--max-age={max(0, int(after))}")
     if before is not None:
-        args.append(f"--min-age={int(before) - 1}")
+        args.append(f"--min-age={max(0, int(before) - 1)}")
     child = await start([*args, "--end-of-options", *tips, "--"], environment(), quiet=True)
     assert child.stdin and child.stdout
     try:

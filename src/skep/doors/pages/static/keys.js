@@ -1,5 +1,5 @@
 // "/" goes to the search box; j, k and the arrows walk over the hits; Enter follows the one that has the focus.
-const stops = () => [...document.querySelectorAll(".hits a.line, ul.tree a, table.sources td:first-child a")];
+const stops = () => [...document.querySelectorAll(".hits a.line, .commits li > a, ul.tree a, table.sources td:first-child a")];
 
 function walk(step) {
   const all = stops();
