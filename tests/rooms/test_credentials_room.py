@@ -34,6 +34,7 @@ async def test_file_variable_and_command(house: House, tmp_path: Path, monkeypat
         CredentialSpec("unset", "e.org", token_env="NOT_SET"),
         CredentialSpec("broken", "f.org", command=("/no/such/program",)),
         CredentialSpec("failing", "g.org", command=("false",)),
+        CredentialSpec("endless", "g.org", command=("yes",)),
         CredentialSpec("gone", "h.org", source="no/such/source", token_env="OUR_TOKEN"),
     ]
     room = Credentials(house.db, house.clock, tmp_path, house.sources, specs)
@@ -45,7 +46,13 @@ async def test_file_variable_and_command(house: House, tmp_path: Path, monkeypat
     house.clock.time += 601.0
     assert (await tokens(room))["command"] == "t2"
     problems = {info.name: info.problem for info in await room.list(SYSTEM)}
-    assert [name for name, problem in problems.items() if problem] == ["absent", "unset", "broken", "failing"]
+    assert [name for name, problem in problems.items() if problem] == [
+        "absent",
+        "unset",
+        "broken",
+        "failing",
+        "endless",
+    ]
     with pytest.raises(Conflict):
         await room.put(SYSTEM, CredentialSpec("file", "a.org"), "x")
 

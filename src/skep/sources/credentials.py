@@ -16,6 +16,7 @@ from skep.engines.db.base import Database, Tx
 from skep.errors import BadInput, Conflict, Damaged, NotFound, SkepError
 from skep.model.caller import SYSTEM, Caller
 from skep.model.credential import CredentialInfo, CredentialSpec, Key, Use
+from skep.sources.git.process import end
 from skep.sources.service import Sources
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ _SECRET = re.compile(r"[!-~]{1,4096}|-----BEGIN [A-Z ]+-----[ -~\r\n]{1,32000}--
 #: a command is asked again after so long
 _KEEP_SECONDS = 600.0
 _COMMAND_SECONDS = 30.0
+#: bytes of its answer
+_MOST_SAID = 1 << 16
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -145,18 +148,25 @@ class Credentials:
             return text
         null, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
         try:
-            child = await asyncio.create_subprocess_exec(*spec.command, stdin=null, stdout=pipe, stderr=null)
+            child = await asyncio.create_subprocess_exec(
+                *spec.command, stdin=null, stdout=pipe, stderr=null, start_new_session=True
+            )
         except OSError:
             raise NotFound(f"{spec.command[0]} cannot be run") from None
+        assert child.stdout is not None
+        out = b""
         try:
-            out, _ = await asyncio.wait_for(child.communicate(), _COMMAND_SECONDS)
+            async with asyncio.timeout(_COMMAND_SECONDS):
+                while more := await child.stdout.read(_MOST_SAID):
+                    out += more
+                    if len(out) > _MOST_SAID:
+                        raise NotFound(f"{spec.command[0]} says more than any secret")
+                code = await child.wait()
         except TimeoutError:
             raise NotFound(f"{spec.command[0]} took longer than {_COMMAND_SECONDS:g} s") from None
         finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
-        text = out.decode("ascii", "replace") if child.returncode == 0 else ""
+            await end(child)
+        text = "" if code else out.decode("ascii", "replace")
         self._said[spec.name] = (self._clock.now() + _KEEP_SECONDS, text)
         return text
 
