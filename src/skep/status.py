@@ -7,11 +7,11 @@ from skep.engines.index.base import Searcher
 from skep.errors import SkepError
 from skep.fleet.servers import Servers
 from skep.fleet.service import Fleet
-from skep.model.answers import Status
+from skep.model.answers import Status, TaskLoad
 from skep.model.caller import SYSTEM, Caller
 from skep.spaces.statuses import Statuses
 
-_LATE_SECONDS = 60.0
+_LATE_SECONDS = _MINUTE = 60.0
 #: facts of a worker that are numbers and change
 _SAMPLED = ("cpu_percent", "memory_used", "disk_free", "network_in", "network_out", "load", "processes")
 
@@ -52,7 +52,18 @@ class StatusView:
             int(moving[0]["n"]),
             sum(int(row["late"]) for row in fresh),
             min((row["oldest"] for row in fresh), default=None),
+            await self._load(),
         )
+
+    async def _load(self) -> TaskLoad:
+        """There is an index for each of these."""
+        rows = await self._db.read(
+            "SELECT 'ready' AS name, count(*) AS n FROM task WHERE state = 'WAITING' AND needs_left = 0 "
+            "UNION ALL SELECT 'placed', count(*) FROM task WHERE state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING') "
+            "UNION ALL SELECT 'ended', COALESCE(sum(tasks), 0) FROM context WHERE ended_at > :since",
+            since=self._clock.now() - _MINUTE,
+        )
+        return TaskLoad(**{row["name"]: int(row["n"]) for row in rows})
 
     async def ready(self) -> str:
         """Empty when searches and changes are served; else the reason why not."""
@@ -87,19 +98,15 @@ class StatusView:
         }
         for name, (about, value) in gauges.items():
             lines += [f"# HELP skep_{name} {about}", f"# TYPE skep_{name} gauge", f"skep_{name} {value}"]
-        return "\n".join([*lines, *await self._tasks(), *await self._machines()]) + "\n"
+        return "\n".join([*lines, *await self._tasks(status.tasks), *await self._machines()]) + "\n"
 
-    async def _tasks(self) -> list[str]:
-        """Of what has not ended: there is an index for each of these."""
-        rows = await self._db.read(
-            "SELECT 'ready' AS state, count(*) AS n FROM task WHERE state = 'WAITING' AND needs_left = 0 "
-            "UNION ALL SELECT 'placed', count(*) FROM task WHERE state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING')"
-        )
+    async def _tasks(self, load: TaskLoad) -> list[str]:
         repairs = await self._db.read("SELECT kind, n FROM repair ORDER BY kind")
         return [
             "# HELP skep_tasks Tasks that wait for a worker, and tasks that have one.",
             "# TYPE skep_tasks gauge",
-            *(f'skep_tasks{{state="{row["state"]}"}} {row["n"]}' for row in rows),
+            f'skep_tasks{{state="ready"}} {load.ready}',
+            f'skep_tasks{{state="placed"}} {load.placed}',
             "# HELP skep_task_repairs_total Irregular tasks and contexts that were put right.",
             "# TYPE skep_task_repairs_total counter",
             *(f'skep_task_repairs_total{{kind="{row["kind"]}"}} {row["n"]}' for row in repairs),

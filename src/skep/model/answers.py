@@ -239,6 +239,16 @@ class LogAnswer(msgspec.Struct, frozen=True):
     lines: list[LogLine]
 
 
+class TaskLoad(msgspec.Struct, frozen=True):
+    """What there is to do."""
+
+    #: tasks that wait for a worker, and that have one
+    ready: int = 0
+    placed: int = 0
+    #: tasks of contexts that ended within the last minute
+    ended: int = 0
+
+
 class Status(msgspec.Struct, frozen=True):
     version: str
     started_at: float
@@ -256,6 +266,7 @@ class Status(msgspec.Struct, frozen=True):
     #: current sources that should have been looked at a minute ago, and when the stalest of all was
     late: int = 0
     stalest: float | None = None
+    tasks: TaskLoad = TaskLoad()
 
 
 class TokenInfo(msgspec.Struct, frozen=True):

@@ -92,6 +92,9 @@ def _fill_root(parser: Command) -> None:
         run="server:worker",
     )
     commands.add_parser("ca", help="certificates of a fleet's own", fill="member_words:fill_ca")
+    commands.add_parser(
+        "autoscale", help="as many workers as the work needs", fill="autoscale:fill", run="autoscale:run"
+    )
     commands.add_parser("rule", help="what is done on every change, or by the clock", fill="rule:fill")
     commands.add_parser("benchmark", help="what each change did to the numbers", fill="benchmark:fill")
     commands.add_parser(
