@@ -53,7 +53,11 @@ class Where:
 
 
 async def copied(engine: Engine, living: list[Machine], count: int) -> Where | None:
-    """Each source has so many mirrors, where the tables say so, and nothing is left to do."""
+    """Each source has so many mirrors, where the tables say so, and nothing is left to do, nor will be."""
+    core = engine.core
+    _, plan = await Moves(engine.db, engine.clock, core.fleet, core.sources.raise_epoch, count).plan()
+    if plan.changes or plan.copies or plan.spare:
+        return None
     where = await Where.of(engine)
     mirrors = {(source, machine.data.name) for machine in living for source in machine.mirrors}
     wanted = {(source, one) for source, copies in where.copies.items() for one in copies}

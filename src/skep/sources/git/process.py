@@ -124,7 +124,9 @@ async def end(child: asyncio.subprocess.Process) -> None:
     """Make sure that nothing of the group is left."""
     if child.returncode is None:
         kill(child)
-    child._transport.close()  # type: ignore[attr-defined]  # while a pipe has something to read, waiting does not end
+    for number in range(3):  # while a pipe has something to read, waiting does not end
+        if pipe := child._transport.get_pipe_transport(number):  # type: ignore[attr-defined]
+            pipe.close()
     await asyncio.shield(child.wait())
 
 
