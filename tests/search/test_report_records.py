@@ -76,9 +76,11 @@ async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
         first = await store(engine, "https://host.example/tea", report("Go", 12.0, "pour"))
         await store(engine, "https://host.example/pot", report("Python", 2.0, "pour"))
         await until(engine, "type:report pour", ["host.example/pot", "host.example/tea"])
+        async with engine.db.listen("nothing") as bell:
+            while not await engine.sql("SELECT name FROM report_place"):  # noted after what was found is there
+                await bell.wait(0.05)
         await engine.stop_serving()
         await engine.core.sources.remove(SYSTEM, first)
         await store(engine, "https://host.example/cup", report("C", 2.0, "pour"))
-        assert await engine.sql("SELECT name FROM report_place")
     async with coordinator(tmp_path, "sqlite:") as engine:
         assert await found(engine, "type:report pour") == ["host.example/cup", "host.example/pot"]

@@ -1,6 +1,8 @@
 """Answers a query on a snapshot. Runs in a thread."""
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -31,6 +33,7 @@ _UNREADABLE = (Damaged, OSError, IndexError, ValueError)
 #: in this order: files whose name promises something, all others, then tests, copies and generated ones; those of
 #: sources set before or behind others a turn sooner or later
 _TURNS = range(3)
+_NONE: Ids = np.zeros(0, np.int64)
 
 
 class OutOfTime(Exception):
@@ -47,12 +50,17 @@ class _Field:
         shard = self.shard = part.shard
         shard.look()
         self.masks = Masks(compiled, shard, snapshot.standings, watch)
-        mask = self.masks.candidates(compiled.query)
-        ids = np.flatnonzero(~part.dead if mask is None else mask & ~part.dead)
-        self.ids: Ids = ids[allowed[shard.sources[ids]]]
         self.sieve = Sieve(compiled, self.masks, shard, gains)
-        self._gains = gains
+        self._dead, self._allowed, self._gains = part.dead, allowed, gains
         self._compiled, self._watch = compiled, watch
+
+    @cached_property
+    def ids(self) -> Ids:
+        """Found out when they are wanted: enough may have been found in the shards before."""
+        mask = self.masks.candidates(self._compiled.query)
+        ids = np.flatnonzero(~self._dead if mask is None else mask & ~self._dead)
+        allowed: Ids = ids[self._allowed[self.shard.sources[ids]]]
+        return allowed
 
     def read(self, documents: Ids, books: Books) -> Reading:
         self._watch()
@@ -60,6 +68,8 @@ class _Field:
 
     def turn(self, turn: int) -> Ids:
         likely = self.sieve.likely
+        if turn == _TURNS[0] and self._gains is None and (likely is None or not likely.any()):
+            return _NONE
         turns = 1 + (self.shard.marks[self.ids] > 0) - (0 if likely is None else likely[self.ids])
         if self._gains is not None:
             turns = np.clip(turns - np.sign(self._gains[self.shard.sources[self.ids]]), _TURNS[0], _TURNS[-1])
@@ -143,28 +153,36 @@ class Search:
         fields = (field for part in parts if (field := self._field(part, snapshot, allowed, gains)) is not None)
         if not self._limits.rank:
             for field in fields:
-                yield field, field.ids
+                yield field, self._ids(field, None)
             return
         kept = list(fields)
-        for turn in _TURNS:
-            for field in kept:
-                yield field, field.turn(turn)
+        for turn, field in product(_TURNS, kept):
+            if self._is_done():
+                self._is_whole = False
+                return
+            yield field, self._ids(field, turn)
 
     def _field(self, part: Part, snapshot: Snapshot, allowed: Mask, gains: Gains | None) -> _Field | None:
-        """None: nothing can match there."""
+        """None: it cannot be read."""
         try:
-            field = _Field(self._compiled, part, snapshot, allowed, gains, self._watch)
+            return _Field(self._compiled, part, snapshot, allowed, gains, self._watch)
         except _UNREADABLE as error:
             self._set_aside(part.shard, error)
             return None
-        return field if len(field.ids) else None
+
+    def _ids(self, field: _Field, turn: int | None) -> Ids:
+        try:
+            return field.ids if turn is None else field.turn(turn)
+        except _UNREADABLE as error:
+            self._set_aside(field.shard, error)
+            return _NONE
 
     def _read(self, field: _Field, ids: Ids) -> Iterator[Light]:
         for documents, size in readings(field.shard, ids, self._sizes):
-            is_enough = self._is_enough()
-            if is_enough and self._lines >= self._limits.count:
+            if self._is_done():
                 self._is_whole = False
                 return
+            is_enough = self._is_enough()
             reading = field.read(documents, self._books)
             self._bytes += size
             true = sorted(reading.true(self._compiled.query))
@@ -182,6 +200,9 @@ class Search:
     @property
     def _most_per_file(self) -> int:
         return LOOK_PER_FILE if self._limits.rank else self._limits.lines_per_file
+
+    def _is_done(self) -> bool:
+        return self._is_enough() and self._lines >= self._limits.count
 
     def _is_enough(self) -> bool:
         """Has as much been found as is looked at?"""
