@@ -168,6 +168,8 @@ def test_a_worker_whose_disk_is_full_or_read_only_gives_away_what_it_holds(fleet
             until(lambda: view(servers, small)["holds"] == 0, servers.server)
             shown = view(servers, small)
             assert shown["draining"] and "cannot be written to" in shown["member"]["status"]
+            # else it is given something as soon as it can be written to, and forgotten with it
+            servers.server.cli("worker", "drain", shown["member"]["id"])
         small.stop()
         servers.workers.remove(small)
         until(lambda: view(servers, small)["member"]["state"] != "alive", servers.server)
