@@ -12,12 +12,13 @@ run: .venv/.run
 
 test: .venv/.test lint
 	./scripts/test-needs
-	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST)
 
 # the random tests of topics (on each log), of mirrors, tasks, search and a fleet for LONG seconds each; SEED decides when and what is killed
 long: .venv/.test
 	./scripts/test-needs
-	LONG=$(or $(LONG),600) SEED=$(or $(SEED),$(shell date +%s)) .venv/bin/pytest -v --log-cli-level=INFO tests/topics/test_topics_long.py \
+	LONG=$(or $(LONG),600) REPLICAS=$(or $(REPLICAS),1) SEED=$(or $(SEED),$(shell date +%s)) .venv/bin/pytest -v --log-cli-level=INFO \
+		-o faulthandler_timeout=0 tests/topics/test_topics_long.py \
 		tests/git/test_git_kills.py tests/house/test_tasks_killed.py tests/index/test_grep_long.py tests/cluster/test_cluster_random.py
 
 lint: .venv/.test

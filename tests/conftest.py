@@ -4,15 +4,21 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from skep.engines.db.base import Database
 from skep.engines.open import find
 from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from skep.testing.postgres import fresh_database, running_postgres
 
-# how long an example takes is the machine's affair
-settings.register_profile("skep", deadline=None)
+# how long an example, or making one up, takes is the machine's affair; the same examples every time, so that a run that
+# fails was not just unlucky
+settings.register_profile(
+    "skep",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("skep")
 
 

@@ -79,7 +79,7 @@ def harvest(base: str, objects: int) -> tuple[float, list[float], list[int]]:
             began = time.monotonic()
             client.sources.add(base, kind="dataone")
         while held(skep) < objects:
-            time.sleep(0.5)
+            time.sleep(0.2)
         took = time.monotonic() - began
         return took, [cpu(pid) - was for pid, was in zip(pids, before, strict=True)], [peak(pid) for pid in pids]
 

@@ -64,7 +64,7 @@ async def measure(data: Path, sources: int, workers: int) -> None:
         planned = time.perf_counter() - began
         cpu = time.process_time()
         for _ in range(_BEATS):
-            await asyncio.gather(*(rooms.desk.beat(hello.member, Beat("idle")) for hello in hellos))
+            await asyncio.gather(*(rooms.desk.beat(hello.member, hello.boot, Beat("idle")) for hello in hellos))
         rate = _BEATS * workers / (time.process_time() - cpu)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     began_to = f"{opened:.2f} s ({restart:.2f} s of CPU) | {first:.2f} s ({ordered} orders)"

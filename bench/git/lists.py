@@ -62,7 +62,7 @@ async def run(count: int, folder: Path) -> None:
         await db.write(tell)
         sources = rooms.core.sources
         follower = Follower(
-            *(db, clock, rooms.core.topics, sources, Apply(db, clock, fleet, sources)),
+            *(db, clock, rooms.core.topics, sources, Apply(db, clock, fleet, sources.catalogue)),
             *(lambda _: folder / "list.git", None, 3_600.0, 60.0),  # type: ignore[arg-type]  # no forge is asked
         )
         before = _rss()

@@ -40,7 +40,8 @@ class Asked(NamedTuple):
 
 
 def build(folder: Path, out: Path) -> tuple[ShardInfo, ...]:
-    documents = (Document(str(p.relative_to(folder)).encode(), "0" * 40, p.read_bytes()) for p in files(folder))
+    every = enumerate(files(folder))
+    documents = (Document(str(p.relative_to(folder)).encode(), f"{n:040x}", p.read_bytes()) for n, p in every)
     return TrigramBuilder().build(1, documents, out, lambda _: None)
 
 
@@ -53,7 +54,7 @@ def cpu_seconds(command: Sequence[str], env: dict[str, str]) -> float:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts)
 
 
 def bench_build(folder: Path, work: Path, rounds: int, zoekt: str) -> None:

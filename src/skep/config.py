@@ -151,6 +151,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         _about("a Coordinating Node whose list of object formats is taken over daily; else the shipped one"),
     ] = ""
+    dataone_siblings: Annotated[
+        Names, _about("base URLs of other Coordinating Nodes whose word on any object counts as ours")
+    ] = ()
+    dataone_copies_for: Annotated[
+        str,
+        _about("base URL of the Coordinating Node that may have us hold copies (see docs/dataone.md); else nobody may"),
+    ] = ""
+    dataone_copies_node: Annotated[str, _about("what this Skep is called as a holder of copies")] = "urn:node:mnSkep"
+    dataone_copies_bytes: Annotated[int, _positive("bytes of all copies together")] = 10_000_000_000
     dataone_queue: Annotated[
         tuple[int, int], _about("objects of one node that wait: listing goes on below the first, pauses at the second")
     ] = (1_000, 4_000)

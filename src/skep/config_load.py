@@ -17,8 +17,7 @@ from skep.model.rule import RuleSpec
 FILE = "skep.toml"
 PREFIX = "SKEP_"
 #: tables of the file that are no settings
-RULES, CREDENTIALS, BENCHMARKS = "rule", "credential", "benchmark"
-_TABLES = {RULES, CREDENTIALS, BENCHMARKS}
+_TABLES: dict[type, str] = {RuleSpec: "rule", CredentialSpec: "credential", BenchmarkSpec: "benchmark"}
 #: SKEP_* variables that are no settings: where the client finds a server, and where the file is
 RESERVED = frozenset({"SKEP_URL", "SKEP_TOKEN", "SKEP_CONFIG"})
 FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
@@ -58,35 +57,24 @@ def load(
 Found = tuple[str, str, Any, bool]
 
 
-def load_rules(environ: Mapping[str, str], *, config: str | None = None) -> list[RuleSpec]:
-    """The `[[rule]]` tables of the file; what they say is checked where rules are."""
-    return _load_tables(RULES, RuleSpec, "docs/rules.md shows what a rule is made of", config, environ)
-
-
-def load_credentials(environ: Mapping[str, str], *, config: str | None = None) -> list[CredentialSpec]:
-    hint = "docs/credentials.md shows what a credential is made of"
-    return _load_tables(CREDENTIALS, CredentialSpec, hint, config, environ)
-
-
-def load_benchmarks(environ: Mapping[str, str], *, config: str | None = None) -> list[BenchmarkSpec]:
-    hint = "docs/benchmarks.md shows what a benchmark is made of"
-    return _load_tables(BENCHMARKS, BenchmarkSpec, hint, config, environ)
-
-
-def _load_tables(name: str, kind: type[T], hint: str, config: str | None, environ: Mapping[str, str]) -> list[T]:
+def load_tables(kind: type[T], environ: Mapping[str, str], *, config: str | None = None) -> list[T]:
+    """The tables of one kind, such as `[[rule]]`; what they say is checked where rules are."""
+    name = _TABLES[kind]
     path, table = _read_file(config, environ)
     try:
         return msgspec.convert(table.get(name, []), list[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
+        hint = f"docs/{name}s.md shows what a {name} is made of"
         raise BadInput(f"{path}: [[{name}]]: {error}", hint=hint) from error
 
 
 def _from_file(config: str | None, environ: Mapping[str, str]) -> list[Found]:
     path, table = _read_file(config, environ)
-    for key in table.keys() - _TABLES:
+    settings = {key: value for key, value in table.items() if key not in _TABLES.values()}
+    for key in settings:
         if key not in FIELDS:
             raise BadInput(f"{path}: unknown setting '{key}'", hint=nearest(key) or "`skep config` lists every setting")
-    return [(str(path), key, value, False) for key, value in table.items() if key not in _TABLES]
+    return [(str(path), key, value, False) for key, value in settings.items()]
 
 
 def _read_file(config: str | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:

@@ -8,6 +8,7 @@
     ├── NotAllowed         403  a token without the scope, a foreign origin, a refused address
     ├── NotFound           404
     ├── Conflict           409  somebody else changed or holds it
+    │   └── Replaced            a newer process of the same member has come
     ├── TooLarge           413
     ├── Unavailable        503  try again later
     │   ├── Busy                a bounded queue is full
@@ -66,6 +67,10 @@ class NotFound(SkepError):
 class Conflict(SkepError):
     code = "conflict"
     status = 409
+
+
+class Replaced(Conflict):
+    code = "replaced"
 
 
 class TooLarge(SkepError):

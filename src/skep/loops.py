@@ -1,8 +1,9 @@
-"""Loops that run for as long as their process does."""
+"""Loops that run for as long as their process does, and what is waited for side by side."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from skep.errors import SkepError
@@ -34,3 +35,24 @@ async def kept(loop: Loop, final: tuple[type[SkepError], ...] = ()) -> None:
         except Exception:
             log.exception("something failed that nobody foresaw, trying again")
         await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def first_of(*parts: Coroutine[Any, Any, None]) -> None:
+    """Until one of them ends, with its error."""
+    async with racing(*parts) as running:
+        done = next(one for one in running if one.done())
+    done.result()
+
+
+@asynccontextmanager
+async def racing(*parts: Awaitable[Any]) -> AsyncIterator[list[asyncio.Future[Any]]]:
+    """The block begins when one of them has ended; after it all have. No task group: one that fails while it is
+    cancelled forgets that it was cancelled."""
+    running: list[asyncio.Future[Any]] = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        yield running
+    finally:
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -98,7 +98,8 @@ class StatusView:
         }
         for name, (about, value) in gauges.items():
             lines += [f"# HELP skep_{name} {about}", f"# TYPE skep_{name} gauge", f"skep_{name} {value}"]
-        return "\n".join([*lines, *await self._tasks(status.tasks), *await self._machines()]) + "\n"
+        lines += [*await self._tasks(status.tasks), *await self._backlog(), *await self._machines()]
+        return "\n".join(lines) + "\n"
 
     async def _tasks(self, load: TaskLoad) -> list[str]:
         repairs = await self._db.read("SELECT kind, n FROM repair ORDER BY kind")
@@ -110,6 +111,20 @@ class StatusView:
             "# HELP skep_task_repairs_total Irregular tasks and contexts that were put right.",
             "# TYPE skep_task_repairs_total counter",
             *(f'skep_task_repairs_total{{kind="{row["kind"]}"}} {row["n"]}' for row in repairs),
+        ]
+
+    async def _backlog(self) -> list[str]:
+        """Of DataONE: what waits to be indexed, by each process where several share the database, and to be copied."""
+        rows = await self._db.read("SELECT work, count(*) AS n, min(at) AS oldest FROM backlog GROUP BY work")
+        found = {"index": (0, 0.0), "replicate": (0, 0.0)}
+        found |= {row["work"]: (int(row["n"]), max(0.0, self._clock.now() - row["oldest"])) for row in rows}
+        return [
+            "# HELP skep_dataone_backlog Objects that are to be looked at again.",
+            "# TYPE skep_dataone_backlog gauge",
+            *(f'skep_dataone_backlog{{work="{work}"}} {n}' for work, (n, _) in sorted(found.items())),
+            "# HELP skep_dataone_backlog_seconds For how long the oldest of them has been due.",
+            "# TYPE skep_dataone_backlog_seconds gauge",
+            *(f'skep_dataone_backlog_seconds{{work="{work}"}} {age:.3f}' for work, (_, age) in sorted(found.items())),
         ]
 
     async def _machines(self) -> list[str]:

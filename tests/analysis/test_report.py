@@ -38,7 +38,7 @@ def test_of_nothing() -> None:
     assert (report.total.files, report.functions, report.score, report.hot) == (0, 0, 0.0, [])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.permutations(sorted(FILES)), st.sampled_from([0, 1, 2_500]))
 def test_the_order_of_files_changes_nothing(order: list[str], many: int) -> None:
     files = [_file(path, FILES[path]) for path in order]

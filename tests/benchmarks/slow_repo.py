@@ -11,7 +11,7 @@ import hashlib, json, os, pathlib
 runs = pathlib.Path("runs"); n = len(runs.read_text()) if runs.exists() else 0; runs.write_text("x" * (n + 1))
 if pathlib.Path("broken").exists(): raise SystemExit(3)
 def dice(k):
-    seed = f"{os.environ['SKEP_COMMIT']}/{os.environ['SKEP_TASK']}/{n}/{k}".encode()
+    seed = f"{os.environ['SKEP_COMMIT']}/{pathlib.Path.cwd().name}/{n}/{k}".encode()
     return int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big") / 2**64
 noise = sum(dice(k) for k in range(12)) - 6
 took = float(pathlib.Path("takes").read_text()) * (1 + float(pathlib.Path("noise").read_text()) * noise)

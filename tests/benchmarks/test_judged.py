@@ -1,8 +1,6 @@
 """A repository with a slow commit planted among a hundred: found, named, bisected, plotted; what is killed goes on."""
 
 import json
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -103,8 +101,7 @@ def test_noise_without_a_step_is_silence_and_kills_lose_nothing(skep: RunningSke
             skep.kill()
             skep.start()
         else:
-            for pid in skep.children():
-                os.kill(pid, signal.SIGKILL)
+            skep.kill_children()
     one = ended(skep)
     assert one.state == "finished", (one, skep.tail())
     assert steps(skep) == []

@@ -79,6 +79,24 @@ def test_a_bad_query_is_pointed_at(home: FakeSkep, capsys: Output) -> None:
     home.fail("GET", "/api/v1/search", BadQuery("missing )", hint="close it", column=5))
     assert main(["search", "/ab(/", "x"]) == exits.BAD_INPUT
     assert capsys.readouterr().err.splitlines() == ["skep: missing )", "  /ab(/ x", "      ^", "hint: close it"]
+    home.fail("GET", "/api/v1/search", BadQuery("missing )", column=5001))
+    assert main(["search", f"{'a' * 5000}/ab(/{'c' * 4000}"]) == exits.BAD_INPUT
+    _, text, caret = capsys.readouterr().err.splitlines()
+    assert len(text) < 250
+    assert text[caret.index("^") :].startswith("/ab(/c")
+
+
+def test_an_empty_query_and_no_lines_are_for_the_server_to_refuse(home: FakeSkep) -> None:
+    home.fail("GET", "/api/v1/search", BadQuery("the query is empty"))
+    assert main(["search", "", "--lines", "0"]) == exits.BAD_INPUT
+    assert home.asked[0].query == {"q": "", "lines": "0"}
+
+
+@pytest.mark.parametrize("words", [["search"], ["source", "add"], ["source", "show"], ["searches", "save", "x"]])
+@pytest.mark.usefixtures("home")
+def test_what_is_not_utf8_cannot_be_sent(words: list[str], capsys: Output) -> None:
+    assert main([*words, "caf\udce9"]) == exits.BAD_INPUT
+    assert capsys.readouterr().err.startswith("skep: this is not UTF-8: \\udce9")
 
 
 CODES = [

@@ -48,6 +48,12 @@ def test_context_is_shown_once_and_cut_where_lines_are_missing(home: FakeSkep, c
     assert "\n    …\n" in coloured
 
 
+def test_what_is_not_wanted_is_no_option(home: FakeSkep) -> None:
+    answers(home, SearchAnswer([HIT], 3, False, 0.01))
+    assert main(["search", "needle", "-hay", "-Config", "-(a", "or", "-b:c)", "-C2"]) == exits.OK
+    assert home.asked[0].query == {"q": "needle -hay -Config -(a or -b:c)", "lines": "50", "context": "2"}
+
+
 def test_programs_get_context_symbols_and_reasons(home: FakeSkep, capsys: Output) -> None:
     answers(home, SearchAnswer([HIT], 3, False, 0.01))
     assert main(["search", "needle", "--json", "--explain"]) == exits.OK
@@ -88,6 +94,32 @@ def test_count(home: FakeSkep, capsys: Output, counted: Counted, text: str, code
     assert capsys.readouterr() == (text, "")
     assert main(["search", "x", "--count", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == msgspec.to_builtins(counted)
+
+
+def test_count_of_sources(home: FakeSkep, capsys: Output) -> None:
+    answers(home, SearchAnswer([], 0, True, 0.01, Counted(12, 0), sources=[SourceHit("src_01", "a/b")]))
+    assert main(["search", "type:repo", "--count"]) == exits.OK
+    assert capsys.readouterr().out == "12 sources\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (SearchAnswer([HIT], 3, True, 0.01), "3 lines"),
+        (SearchAnswer([msgspec.structs.replace(HIT, lines=())], 0, True, 0.01), "1 files"),
+        (SearchAnswer([], 0, True, 0.01, sources=[SourceHit("src_01", "a/b")] * 2), "2 sources"),
+    ],
+)
+def test_what_was_shown_of_more(home: FakeSkep, capsys: Output, answer: SearchAnswer, said: str) -> None:
+    answers(home, answer)
+    assert main(["search", "x"]) == exits.OK
+    assert f"skep: {said} shown; there may be more" in capsys.readouterr().err
+
+
+def test_a_query_longer_than_a_request_may_be(home: FakeSkep, capsys: Output) -> None:
+    assert main(["search", "x" * 1_000_000]) == exits.BAD_INPUT
+    assert "1,000,000 characters; at most 10,000" in capsys.readouterr().err
+    assert home.asked == []
 
 
 def test_completion_for_shells(home: FakeSkep, capsys: Output) -> None:

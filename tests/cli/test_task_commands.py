@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.client import Client
 from skep.doors.cli import exits, task
 from skep.doors.cli.main import main
 from skep.doors.cli.parser import build
@@ -37,7 +38,7 @@ WAITS = 'name = "waits"\n[[tasks]]\nname = "one"\nkind = "magic"\n'
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSkep]:
-    running = RunningSkep(tmp_path_factory.mktemp("task-skep") / "data", task_commands=["sh"])
+    running = RunningSkep(tmp_path_factory.mktemp("task-skep") / "data", task_commands=["sh"], beat_every=10.0)
     yield running
     running.stop()
 
@@ -132,7 +133,11 @@ def test_workers(here: RunningSkep, capsys: Capture) -> None:
     (worker,) = rows(capsys, "worker", "list")
     name = worker["member"]["id"]  # type: ignore[index]  # an object
     assert main(["worker", "list"]) == exits.OK
-    assert "noop" in capsys.readouterr().out
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["NAME", "STATE", "HEARD"] and "alive" in row and row.endswith(name)
+    assert main(["worker", "show", name]) == exits.OK
+    shown = capsys.readouterr().out
+    assert "noop" in shown and " GB, disk" in shown and "sampled_at" not in shown
     assert rows(capsys, "worker", "select", f'id == "{name}"')[0]["matches"] is True
     assert rows(capsys, "worker", "select", 'id == "x"', code=exits.NOTHING_FOUND)[0]["matches"] is False
     assert main(["worker", "select", "cpu >= x"]) == exits.BAD_INPUT
@@ -140,7 +145,7 @@ def test_workers(here: RunningSkep, capsys: Capture) -> None:
 
 
 BAD_FILES = {
-    "name = ": "no TOML",
+    "name = ": "is not TOML",
     "name = 1": "name",
     'name = "c"\ncolour = "gold"': "colour",
     'name = "c"\n[[tasks]]\nargv = "ls"': "tasks[0].argv",
@@ -230,7 +235,8 @@ def test_a_terminal_is_not_steered_by_a_task(home: FakeSkep, monkeypatch: pytest
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)
     args = build().parse_args(["task", "output", "tsk_1"])
-    assert task.output(args) == exits.OK
+    with Client() as client:
+        assert task.output(client, args) == exits.OK
     assert screen.getvalue() == "a␛[2Jü\nb"
 
 

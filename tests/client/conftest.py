@@ -16,17 +16,39 @@ from tests.house.running import RunningSkep
 _NUMBERS = count()
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgres", "nats"])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSkep]:
-    """One server on each log, for tests that do not disturb each other; members of groups are missed quickly."""
-    folder = tmp_path_factory.mktemp(f"client-{request.param}")
+class Brokers:
+    """One server on each log, started when it is wanted first. They stay: each file asks for all of them."""
+
+    def __init__(self, stack: ExitStack, folders: pytest.TempPathFactory, database: str) -> None:
+        self._stack = stack
+        self._folders = folders
+        self._database = database
+        self._running: dict[str, RunningSkep] = {}
+
+    def on(self, log: str) -> RunningSkep:
+        if log not in self._running:
+            folder = self._folders.mktemp(f"client-{log}")
+            # (a worker is not missed because the machine held its breath, either)
+            settings: dict[str, Any] = {"member_seconds": 6.0, "message_limit": 50_000, "beat_every": 10.0}
+            if log == "postgres":
+                settings["database"] = self._database  # of this one, others make their own
+            elif log == "nats":
+                settings["log"] = self._stack.enter_context(running_nats(folder / "nats")).url
+            self._running[log] = self._stack.enter_context(RunningSkep(folder / "data", **settings))
+        return self._running[log]
+
+
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Iterator[Brokers]:
     with ExitStack() as stack:
-        settings: dict[str, Any] = {"member_seconds": 2.0, "message_limit": 50_000}
-        if request.param == "postgres":
-            settings["database"] = request.getfixturevalue("postgres_url")  # of this one, others make their own
-        elif request.param == "nats":
-            settings["log"] = stack.enter_context(running_nats(folder / "nats")).url
-        yield stack.enter_context(RunningSkep(folder / "data", **settings))
+        yield Brokers(stack, tmp_path_factory, postgres_url)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "nats"])
+def broker(request: pytest.FixtureRequest, brokers: Brokers) -> RunningSkep:
+    """For tests that do not disturb each other; members of groups are missed soon, and none because the machine held
+    its breath."""
+    return brokers.on(request.param)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Worker:
 def until(reached: Callable[[], bool]) -> None:
     """Waits for what must come; the test's own limit is that it ends at all."""
     pause = threading.Event()
-    for _ in range(3_000):
+    for _ in range(12_000):
         if reached():
             return
         pause.wait(0.01)

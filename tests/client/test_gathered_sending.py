@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.client import AsyncProducer, Client, Producer
@@ -155,7 +155,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10)
 def test_whatever_is_lost_on_the_way_everything_is_stored_once(
     gate: Gate, client: Client, token: str, steps: list[tuple[Any, int]]
 ) -> None:

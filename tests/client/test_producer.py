@@ -12,6 +12,7 @@ from skep.client.topics import Outgoing
 from skep.errors import Busy, NotFound, SkepError, TooLarge, Unavailable
 from skep.model.topic import Posted
 from skep.testing.server import free_port
+from tests.client.gate import Gate
 from tests.house.running import RunningSkep
 
 
@@ -136,14 +137,17 @@ def test_a_message_that_is_refused_takes_no_other_with_it(client: Client, topic:
 
 def test_a_full_buffer_is_busy_or_makes_wait_and_what_is_lost_is_told() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
-    producer = Producer(None, nobody, patience=0.3, room=2)
-    producer.buffer("news", 1)
-    producer.buffer("news", 2)
-    with pytest.raises(Busy):
-        producer.buffer("news", 3, block=False)
-    producer.buffer("news", 3)
-    with pytest.raises(Unavailable) as error:
-        producer.stop()
+    with Gate(nobody) as gate:
+        gate.open.clear()  # none is lost, however long this takes, before there was no room
+        producer = Producer(None, gate.url, token="x", patience=0.3, room=2)
+        producer.buffer("news", 1)
+        producer.buffer("news", 2)
+        with pytest.raises(Busy):
+            producer.buffer("news", 3, block=False)
+        gate.open.set()
+        producer.buffer("news", 3)
+        with pytest.raises(Unavailable) as error:
+            producer.stop()
     assert error.value.__notes__ == ["3 of the buffered messages were not stored"]
 
 

@@ -79,7 +79,7 @@ async def test_a_cancelled_get_takes_nothing_along(broker: RunningSkep) -> None:
         waiting.cancel()
         await space.put("job", 1)
         job = await space.get("job", int, timeout=20)
-        await job.keep(5)
+        await job.keep(60)
         await job.give_back()
         await (await space.get("job", int)).acknowledge()
 

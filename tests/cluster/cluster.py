@@ -7,16 +7,21 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from skep.sources.git.mirror import folder_of
 from skep.testing.forge import Forge, Repo
 from skep.testing.server import free_port
 from tests.cluster.fleet import Coordinator, Member, api, until
+from tests.house.running import RunningSkep
 
-#: short times, so that a test need not wait
-FAST: dict[str, Any] = {"beat_every": 0.5, "grace": 6.0, "task_lease": 4.0}
+#: short times, so that a test need not wait; but a machine that stalls for some seconds has lost no worker
+FAST: dict[str, Any] = {"beat_every": 0.5, "grace": 12.0, "task_lease": 4.0}
 POLL: dict[str, Any] = {"poll_min": 0.3, "poll_max": 1.0, "index_analyse": False}
+#: name -> object
+Refs = dict[str, str]
 
 
 class Line:
@@ -84,6 +89,11 @@ class Cluster:
         self.workers: list[Member] = []
         self.lines: list[Line] = []
         self._joined: list[Member] = []
+        self._names: Iterator[int] = count()
+        #: by repository, how often it may have been asked for everything
+        self._clones: Counter[str] = Counter()
+        self._excused: set[str] = set()
+        self._replicas = settings.get("replicas", 1)
         token = folder / "token"
         token.write_text("shared-by-all-of-this-test-fleet")
         self._common = {"token_file": str(token), **FAST, **settings}
@@ -113,17 +123,73 @@ class Cluster:
             self._stack.callback(one.close)
         self.lines += line
         addresses = [one.address for one in line]
-        folder = data or self._folder / f"worker-{len(self.workers)}"
+        folder = data or self._folder / f"worker-{len(self._joined)}"
         member = Member(folder, coordinators=addresses, **{**self._common, **POLL, **settings})
         self.workers.append(self._stack.enter_context(member))
         self._joined.append(member)
         return member
 
-    def add(self, count: int) -> None:
-        for _ in range(count):
-            name = f"repo/{len(self.repos)}"
-            self.repos[name] = self.forge.create(name, {"a.txt": name.encode()})
-            self.server.cli("source", "add", self.forge.url(name))
+    def token(self) -> str:
+        """A file with one that is nobody's yet."""
+        file = self._folder / f"token-{next(self._names)}"
+        file.write_text(self.server.make_token())
+        return str(file)
+
+    def revoke(self, worker: Member) -> None:
+        """The one that it joined with."""
+        own = member_of(worker).removeprefix("wrk_")
+        (id,) = (one["id"] for one in self.server.rows("worker", "tokens") if own in one["members"])
+        self.server.cli("worker", "revoke", id)
+
+    def forget(self, worker: Member) -> None:
+        """As soon as it is seen to be silent."""
+        id = member_of(worker)
+        until(lambda: not self.server.cli("worker", "forget", id, check=False).returncode, self.server)
+
+    def is_empty(self, worker: Member) -> bool:
+        id = member_of(worker)
+        (own,) = (one for one in api(self.server, "workers") if one["member"]["id"] == id)
+        return not own["holds"] and not own["replicas"]
+
+    def add(self, many: int) -> None:
+        for _ in range(many):
+            self.add_source(self.create())
+
+    def create(self) -> str:
+        name = f"repo/{next(self._names)}"
+        self.repos[name] = self.forge.create(name, {"a.txt": name.encode()})
+        return name
+
+    def add_source(self, name: str) -> None:
+        """It may be cloned once; once more when it was removed before."""
+        self._clones[name] += 1
+        self.server.cli("source", "add", self.forge.url(name))
+
+    def remove(self, name: str) -> None:
+        self._excused.add(f"/{name}")  # added again it is another source: its holder knows nothing of the last one's
+        self.server.cli("source", "remove", "--yes", self.forge.url(name))
+
+    def rename(self, name: str) -> str:
+        """Upstream, and the source follows."""
+        new = f"repo/{next(self._names)}"
+        del self.repos[name]
+        self.repos[new] = self.forge.rename(name, new)
+        self.server.cli("source", "update", self.forge.url(name), "--url", self.forge.url(new))
+        return new
+
+    def holder(self, name: str) -> Member:
+        """Who holds it now."""
+        id = self.sources()[name]["id"]
+        member = api(self.server, f"sources/{id}")["holder"]
+        return next(one for one in self.workers if member_of(one) == member)
+
+    def cloned(self, name: str) -> int:
+        return sum(one.clone for one in self.forge.requests if one.path.startswith((f"/{name}/", f"/{name}.git/")))
+
+    def may_clone(self, name: str) -> None:
+        """Once more: whoever did it was killed. Its git may still be at it when the next process looks."""
+        self._clones[name] += 1
+        self._excused.add(f"/{name}")
 
     def commit(self, name: str, text: str) -> None:
         self.repos[name].commit({"a.txt": text.encode()})
@@ -133,65 +199,88 @@ class Cluster:
         found = api(self.server, "sources", limit="1000")["items"]
         return {one["url"].partition(f":{self.forge.port}/")[2]: one for one in found}
 
-    def heads(self) -> dict[str, str]:
-        return {name: head_of(repo.folder) for name, repo in self.repos.items()}
+    def upstream(self) -> dict[str, Refs]:
+        return {name: repo.refs() for name, repo in self.repos.items()}
 
-    def told(self) -> dict[str, str]:
-        """The newest version of each that was told."""
-        newest: dict[str, str] = {}
+    def told(self) -> dict[str, Refs]:
+        """What was told last of each ref."""
+        newest: dict[str, Refs] = {}
         for name, source in self.sources().items():
-            items = api(self.server, f"sources/{source['id']}/changes", limit="100")["items"]
-            newest[name] = next((one["new"] for one in items if one["entry"] == "refs/heads/main"), "")
+            told = {one["entry"]: one["new"] for one in reversed(self._changes(source["id"]))}
+            newest[name] = {ref: new for ref, new in told.items() if new and ref != "HEAD"}
         return newest
+
+    def _changes(self, source: str) -> list[dict[str, Any]]:
+        """The newest first."""
+        return list(api(self.server, f"sources/{source}/changes", limit="1000")["items"])
 
     def settle(self) -> None:
         """Everything upstream has is told; one worker polls each source, and its mirror, the only one, has it all."""
-        heads = self.heads()
-        until(lambda: self.told() == heads, self.server)
-        wanted = {name: [head] for name, head in heads.items()}
+        refs = self.upstream()
+        until(lambda: self.told() == refs, self.server)
+        wanted = {name: [its] * min(self._replicas, len(self.workers)) for name, its in refs.items()}
         try:
             until(lambda: self.mirrored() == wanted, self.server)
         except AssertionError as error:
             raise AssertionError(f"{self.mirrored()} is not {wanted}; {api(self.server, 'workers')}") from error
         until(lambda: sorted(self.polled()) == sorted(one["id"] for one in self.sources().values()), self.server)
 
-    def mirrored(self) -> dict[str, list[str]]:
+    def mirrored(self) -> dict[str, list[Refs]]:
         return {
             name: [
-                head
+                refs
                 for worker in self.workers
                 for mirror in (worker.data / "mirrors").glob(f"*/*/{source['id']}.git")
-                if (head := head_of(mirror))
+                if (refs := refs_at(str(mirror)))
             ]
             for name, source in self.sources().items()
         }
+
+    def gathered(self) -> bool:
+        """Would nobody have to clone if all workers lost what they have? Some coordinator has a copy of each source."""
+        ids = [source["id"] for source in self.sources().values()]
+        folders = [one.data / "gathered" for one in self.coordinators]
+        return all(any(refs_at(str(folder_of(one, id))) for one in folders) for id in ids)
+
+    def serves(self, server: RunningSkep) -> bool:
+        """Are clones what upstream has, and do searches answer from its newest commits?"""
+        refs = self.upstream()
+        ids = {name: source["id"] for name, source in self.sources().items()}
+        if any(refs_at(f"{server.url}/git/{ids[name]}.git") != its for name, its in refs.items()):
+            return False
+        hits = api(server, "search", q="file:a.txt")["hits"]
+        heads = sorted((ids[name], its["refs/heads/main"]) for name, its in refs.items())
+        return sorted((hit["source"], hit["commit"]) for hit in hits) == heads
 
     def polled(self) -> list[str]:
         """Ids of what workers look at, as often as somebody does."""
         found: list[str] = []
         for worker in self.workers:
             with closing(sqlite3.connect(f"file:{worker.data / 'worker' / 'worker.db'}?mode=ro", uri=True)) as db:
-                found += [row[0] for row in db.execute("SELECT source FROM held WHERE released = 0")]
+                found += [row[0] for row in db.execute("SELECT source FROM held WHERE released = 0 AND replica = 0")]
         return found
 
     def check(self) -> None:
         """Nothing is missing, nothing was told twice, and no upstream was asked for everything again."""
         for one in self.coordinators:
             assert one.process.poll() is None, one.tail()
-        for source in self.sources().values():
-            changes = api(self.server, f"sources/{source['id']}/changes", limit="1000")["items"]
-            assert len({one["id"] for one in changes}) == len(changes)
-            moves = [one for one in reversed(changes) if one["entry"] == "refs/heads/main"]
-            assert [one["seq"] for one in moves] == list(range(1, len(moves) + 1))
-            assert [one["old"] for one in moves[1:]] == [one["new"] for one in moves[:-1]]
         bodies: dict[str, Any] = {}
         for message in self._messages():
             assert bodies.setdefault(message["id"], message) == message
-        clones = Counter(request.path for request in self.forge.requests if request.clone)
-        twice = [path for path, count in clones.items() if count > 1]
-        ids = [source["id"] for name, source in self.sources().items() if any(name in path for path in twice)]
-        why = [line for one in self._joined for line in one.log if any(id in line for id in ids)]
-        assert not twice, (twice, "".join(why))
+        for source in self.sources().values():
+            changes = self._changes(source["id"])
+            ids = [one["id"] for one in changes]
+            assert sorted(ids) == sorted(id for id, body in bodies.items() if body["source"] == source["id"])
+            for entry in {one["entry"] for one in changes}:
+                moves = [one for one in reversed(changes) if one["entry"] == entry]
+                assert [one["seq"] for one in moves] == list(range(1, len(moves) + 1))
+                assert [one["old"] for one in moves] == [None, *(one["new"] for one in moves[:-1])]
+        twice = [name for name in self.repos if self.cloned(name) > max(1, self._clones[name])]
+        again = [source["id"] for name, source in self.sources().items() if name in twice]
+        why = [line for one in self._joined for line in one.log if any(id in line for id in again)]
+        orders = [one for id in again for one in reversed(api(self.server, "audit", about=id, limit="100")["items"])]
+        assert set(self.forge.at_once) <= self._excused, self.forge.at_once
+        assert not twice, (twice, "".join(why), orders)
 
     def _messages(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -200,6 +289,19 @@ class Cluster:
             if not page["messages"]:
                 return found
             found += [dict(one["body"]) for one in page["messages"]]
+
+
+def refs_at(place: str) -> Refs:
+    """Of a folder or URL; empty when there is none."""
+    asked = ["git", "ls-remote", "--quiet", "--refs", place, "refs/heads/*", "refs/tags/*"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    return {ref: oid for oid, ref in (line.split("\t") for line in told.splitlines())}
+
+
+def member_of(worker: Member) -> str:
+    """Its id."""
+    with closing(sqlite3.connect(f"file:{worker.data / 'worker' / 'worker.db'}?mode=ro", uri=True)) as db:
+        return str(db.execute("SELECT value FROM meta WHERE name = 'member'").fetchone()[0])
 
 
 def head_of(folder: Path) -> str:

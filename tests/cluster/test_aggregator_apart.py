@@ -1,15 +1,20 @@
 """Aggregators by themselves, on the database that they share with a coordinator: what they serve they have gathered."""
 
+import asyncio
+import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from skep.testing.forge import Forge
 from skep.testing.postgres import fresh_database
 from skep.testing.server import free_port
-from tests.cluster.fleet import Coordinator, Member, api, finds, skep, until
+from tests.cluster.fleet import SECONDS, Coordinator, Member, api, finds, skep, until
 from tests.house.running import RunningSkep, environment
 
 QUIET = {"GIT_TERMINAL_PROMPT": "0"}
@@ -84,8 +89,79 @@ def _gather(tmp_path: Path, url: str, forge: Forge) -> None:
                 first.start()
                 until(lambda: finds(first, "meanwhile") == 1, first)
                 assert first.stop() == 0
+                # shards that are damaged are noticed at the start, and built again
+                for shard in (first.data / "index").glob("*/index"):
+                    shard.write_bytes(shard.read_bytes()[:-1])
+                first.start()
+                until(lambda: finds(first, "def") == 3, first)
+                first.stop()
+                shutil.rmtree(first.data / "index")
+                for file in first.data.glob("index.db*"):
+                    file.unlink()
+                first.start()
+                until(lambda: finds(first, "def") == 3, first)
     clones = [request.path for request in forge.requests if request.clone]
     assert len(clones) == len(set(clones)) == 3  # aggregators never asked an upstream
+
+
+async def test_an_index_apart_is_compared_with_the_mirror_and_made_anew(tmp_path: Path, postgres_url: str) -> None:
+    async with fresh_database(postgres_url) as url:
+        common: dict[str, Any] = {"database": url, "beat_every": 0.5}
+        with (
+            Forge(tmp_path / "forge") as forge,
+            Coordinator(tmp_path / "coordinator", roles=["coordinator", "manager"], **common) as coordinator,
+            Member(tmp_path / "worker", coordinator.make_line(), index_analyse=False) as worker,
+            Aggregator(tmp_path / "apart", coordinator, name="apart", reindex_every=1.0, **common) as apart,
+        ):
+            forge.create("whole", {"a.txt": b"alpha\n", "b.txt": b"beta\n"})
+            coordinator.cli("source", "add", forge.url("whole"))
+            _damage_and_wait(apart, worker)
+            # what is as it should be is left alone
+            began = await _next_comparison(url)
+            async with asyncio.timeout(SECONDS):
+                while await _next_comparison(url) == began:
+                    await asyncio.sleep(0.2)
+            assert sum("index of an aggregator differs" in line for line in worker.log) == 1
+
+
+async def test_what_workers_publish_is_compared_whatever_its_labels(tmp_path: Path, postgres_url: str) -> None:
+    async with fresh_database(postgres_url) as url:
+        settings: dict[str, Any] = {"database": url, "beat_every": 0.5, "reindex_every": 1.0}
+        with (
+            Forge(tmp_path / "forge") as forge,
+            Coordinator(
+                tmp_path / "all", roles=["coordinator", "manager"], gather_labels=["of others"], **settings
+            ) as coordinator,
+            Member(tmp_path / "worker", coordinator.make_line(), index_analyse=False) as worker,
+        ):
+            forge.create("whole", {"a.txt": b"alpha\n", "b.txt": b"beta\n"})
+            coordinator.cli("source", "add", forge.url("whole"))
+            _damage_and_wait(coordinator, worker)
+
+
+def _damage_and_wait(server: Coordinator | Aggregator, worker: Member) -> None:
+    until(lambda: finds(server, "alpha") == 1, server)
+    server.stop()
+    _lose_a_file(server.data)
+    worker.stop()  # or the comparison might be over before anybody has looked
+    server.start()
+    assert finds(server, "alpha or beta file:a.txt") == 0
+    worker.start()
+    until(lambda: finds(server, "alpha") == finds(server, "beta") == 1, server)
+
+
+def _lose_a_file(data: Path) -> None:
+    """It is in its shard, but dead to searches."""
+    with closing(sqlite3.connect(data / "index.db")) as db, db:
+        db.execute("UPDATE shard SET dead = ?", [b"\x01"])
+
+
+async def _next_comparison(url: str) -> float:
+    db = await asyncpg.connect(url)
+    try:
+        return float(await db.fetchval("SELECT min(due) FROM gather WHERE part = 'verify'"))
+    finally:
+        await db.close()
 
 
 def test_it_needs_postgresql(tmp_path: Path) -> None:

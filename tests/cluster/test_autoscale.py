@@ -43,10 +43,14 @@ def test_workers_come_for_work_and_go_when_it_is_done(coordinator: Coordinator, 
         ordered("2")
         second = worker("second")
         until(lambda: {one["state"] for one in coordinator.rows("context", "list")} == {"FINISHED"}, coordinator)
+        # nobody is kept, or started, for what no such worker may do
+        coordinator.cli("task", "run", "--selector", 'labels has "nobody"', "--", "true")
         ordered("1")
         assert second.stop() == 0
         ordered("0")
         assert first.stop() == 0
+        (waiting,) = (one["id"] for one in coordinator.rows("context", "list") if one["state"] == "RUNNING")
+        coordinator.cli("context", "cancel", waiting)
 
 
 @pytest.mark.parametrize(

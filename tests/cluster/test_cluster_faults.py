@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from skep.testing.postgres import Postgres, postgres_server
-from tests.cluster.cluster import Cluster, cluster
+from tests.cluster.cluster import FAST, Cluster, cluster
 from tests.cluster.fleet import Coordinator, Member, api, finds, off_by, until
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,8 @@ def test_what_a_killed_worker_held_is_polled_by_others(fleet: Fleet) -> None:
     for name in servers.repos:
         servers.commit(name, "after a worker was killed")
     began = time.monotonic()
-    until(lambda: servers.told() == servers.heads(), servers.server)
-    log.info("with a grace of 6 s all was told again after %.1f s", time.monotonic() - began)
+    until(lambda: servers.told() == servers.upstream(), servers.server)
+    log.info("with a grace of %g s all was told again after %.1f s", FAST["grace"], time.monotonic() - began)
     dead.start()
     until(lambda: attached(servers, 2), servers.server)
     servers.settle()
@@ -121,8 +121,8 @@ def test_clocks_that_are_hours_apart_and_are_set_right(fleet: Fleet) -> None:
         for server in servers.coordinators:
             until(partial(found, server, said), server)
         for source in servers.sources().values():
-            assert abs(source["last_looked"] - time.time()) < 60, (said, source)
-            assert abs(source["last_changed"] - time.time()) < 60, (said, source)
+            assert abs(source["last_looked"] - time.time()) < 600, (said, source)
+            assert abs(source["last_changed"] - time.time()) < 600, (said, source)
         assert "hello" in servers.coordinators[1].cli("task", "run", "--follow", "--", "echo", "hello").stdout
 
 

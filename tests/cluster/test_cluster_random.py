@@ -2,87 +2,47 @@
 
 import logging
 import os
-import random
-import signal
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from skep.testing.forge import Fault
 from skep.testing.postgres import fresh_database
-from tests.cluster.cluster import Cluster, cluster
+from skep.testing.server import free_port
+from tests.cluster.cluster import cluster
+from tests.cluster.fate import Fate
+from tests.cluster.fleet import until
+from tests.house.running import RunningSkep
 
 log = logging.getLogger(__name__)
 SEED = int(os.environ.get("SEED", "7"))
 SECONDS = float(os.environ.get("LONG", "20"))
+REPLICAS = int(os.environ.get("REPLICAS", "1"))
 #: longer than any cut or restart here: what moves, moves because somebody joined
 GRACE = 120.0
-
-
-class Fate:
-    """One thing after the other; whatever is down comes back a little later."""
-
-    def __init__(self, servers: Cluster, seed: int) -> None:
-        self._servers = servers
-        self._random = random.Random(seed)
-        self._deeds = [
-            self.commit,
-            self.commit,
-            self.commit,
-            self.kill_worker,
-            self.cut,
-            self.kill_coordinator,
-            self.join,
-        ]
-
-    def act(self) -> None:
-        deed = self._random.choice(self._deeds)
-        log.info("%s", deed.__name__)
-        deed()
-
-    def commit(self) -> None:
-        name = self._random.choice(sorted(self._servers.repos))
-        self._servers.commit(name, f"{self._random.random()}")
-
-    def kill_worker(self) -> None:
-        worker = self._random.choice(self._servers.workers)
-        worker.stop(signal.SIGKILL)
-        self.commit()
-        worker.start()
-
-    def kill_coordinator(self) -> None:
-        """The other one goes on."""
-        victim = self._random.choice(self._servers.coordinators)
-        victim.kill()
-        self.commit()
-        self._pause(2.0)
-        victim.start()
-
-    def cut(self) -> None:
-        lines = self._random.sample(self._servers.lines, 2)
-        for line in lines:
-            line.cut()
-        self._pause(3.0)
-        for line in lines:
-            line.mend()
-
-    def join(self) -> None:
-        if len(self._servers.workers) < 4:
-            self._servers.join()
-
-    def _pause(self, most: float) -> None:
-        """Things take time; nothing is expected to have happened after it."""
-        time.sleep(self._random.random() * most)
+#: upstream takes so long for each answer, so that two who ask at once are seen
+SLOW = Fault(delay=0.05)
 
 
 async def test_whatever_happens_every_mirror_equals_its_upstream(tmp_path: Path, postgres_url: str) -> None:
     async with fresh_database(postgres_url) as url:
-        with cluster(tmp_path, url, grace=GRACE) as servers:
-            log.info("SEED=%d", SEED)
-            servers.join()
-            servers.join()
+        apart: dict[str, Any] = {"role": "aggregator", "database": url, "link_listen": f"127.0.0.1:{free_port()}"}
+        with (
+            cluster(tmp_path, url, grace=GRACE, replicas=REPLICAS) as servers,
+            RunningSkep(tmp_path / "apart", **apart) as aggregator,
+        ):
+            log.info("SEED=%d REPLICAS=%d", SEED, REPLICAS)
+            servers.forge.fault("", SLOW)
+            fate = Fate(servers, aggregator, SEED)
+            fate.join()
+            fate.join()
             servers.add(4)
             servers.settle()
-            fate, end = Fate(servers, SEED), time.monotonic() + SECONDS
+            end = time.monotonic() + SECONDS
             while time.monotonic() < end:
                 fate.act()
             servers.settle()
+            for server in (*servers.coordinators, aggregator):
+                until(partial(servers.serves, server), server)
             servers.check()

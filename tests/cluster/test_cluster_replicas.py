@@ -23,8 +23,8 @@ def twice(servers: Cluster, living: list[Member]) -> bool:
     found = {
         id: {ids[one.data.name] for one in living if any((one.data / "mirrors").glob(f"*/*/{id}.git"))} for id in wanted
     }
-    heads = {name: [head, head] for name, head in servers.heads().items()}
-    return found == wanted and {len(one) for one in found.values()} == {2} and servers.mirrored() == heads
+    refs = {name: [its, its] for name, its in servers.upstream().items()}
+    return found == wanted and {len(one) for one in found.values()} == {2} and servers.mirrored() == refs
 
 
 async def test_a_worker_lost_with_its_disk_costs_no_clone(tmp_path: Path, postgres_url: str) -> None:
@@ -33,7 +33,7 @@ async def test_a_worker_lost_with_its_disk_costs_no_clone(tmp_path: Path, postgr
         with cluster(tmp_path, url, replicas=2, gather_labels=["nothing"]) as servers:
             servers.join()
             servers.add(SOURCES)
-            until(lambda: servers.told() == servers.heads(), servers.server)
+            until(lambda: servers.told() == servers.upstream(), servers.server)
             servers.join()
             servers.join()
             until(lambda: twice(servers, servers.workers), servers.server)
@@ -45,6 +45,6 @@ async def test_a_worker_lost_with_its_disk_costs_no_clone(tmp_path: Path, postgr
             for name in servers.repos:
                 servers.commit(name, "after a worker was lost")
             living = [one for one in servers.workers if one is not dead]
-            until(lambda: servers.told() == servers.heads(), servers.server)
+            until(lambda: servers.told() == servers.upstream(), servers.server)
             until(lambda: twice(servers, living), servers.server)
             servers.check()

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator, forge: Forge, tmp_path: Path) -> None:
     for n in range(4):
-        forge.create(f"apart/{n}", {"a.txt": b"hello %d\n" % n})
+        forge.create(f"apart/{n}", {"a.txt": b"hello %d\n" % n, "b.py": b"def shared():\n    pass\n"})
     urls = [forge.url(f"apart/{n}") for n in range(4)]
     first = Member(tmp_path / "first", coordinator.make_line("--name", "first"), task_commands=["*"])
     second = Member(tmp_path / "second", coordinator.make_line("--name", "second"), labels=["big"], capacity=2.0)
@@ -36,6 +37,9 @@ def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator,
         for url in urls:
             coordinator.cli("source", "add", url)
         until(lambda: {one["state"] for one in coordinator.rows("source", "list")} == {"current"}, coordinator)
+        # of files that a worker knows from another source, too
+        for url in urls:
+            until(partial(_reported, coordinator, url), coordinator)
         workers = coordinator.workers()
         assert set(workers) == {"first", "second"}
         assert workers["second"]["offer"]["labels"] == ["big"]
@@ -65,6 +69,10 @@ def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator,
     assert coordinator.cli("worker", "show", "nobody", check=False).returncode == 3
 
 
+def _reported(coordinator: Coordinator, url: str) -> bool:
+    return "Python" in coordinator.cli("report", url, check=False).stdout
+
+
 def test_a_revoked_token_ends_the_stream_at_once(coordinator: Coordinator, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(coordinator.make_token("--name", "spare"))
@@ -77,7 +85,7 @@ def test_a_revoked_token_ends_the_stream_at_once(coordinator: Coordinator, tmp_p
         (id,) = (row["id"] for row in coordinator.rows("worker", "tokens") if row["name"] == "spare")
         coordinator.cli("worker", "revoke", id)
         assert f"{id} (spare) was revoked" in one.says("not attached")
-        assert any("was revoked" in line for line in coordinator.log)
+        until(lambda: any("was revoked" in line for line in coordinator.log), coordinator)
         (row,) = (row for row in coordinator.rows("worker", "tokens") if row["id"] == id)
         assert row["revoked_at"] is not None and len(row["members"]) == 1
         # another token takes its place without a restart of anything else
@@ -116,3 +124,18 @@ def test_plain_text_to_a_tls_port_is_told(coordinator: Coordinator, tmp_path: Pa
     token.write_text(coordinator.make_token())
     with Member(tmp_path / "plain", coordinators=[coordinator.link], token_file=str(token)) as member:
         assert "it speaks TLS" in member.says("not attached")
+
+
+def test_the_port_for_people_is_told_from_that_of_the_link(coordinator: Coordinator, tmp_path: Path) -> None:
+    """In our own words alone: nothing of what the library below says reaches a person."""
+    token = tmp_path / "token"
+    token.write_text(coordinator.make_token())
+    web, ca = coordinator.url.removeprefix("http://"), str(coordinator.data / "tls" / "ca.crt")
+    with Member(tmp_path / "web", coordinators=[web], token_file=str(token), tls_ca=ca) as member:
+        assert "is that its link_listen" in member.says("not attached")
+    assert not [line for line in member.log if "skep.link" not in line and "it has ended" not in line]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with Member(tmp_path / "none", coordinators=["127.0.0.1:9"], token_file=str(tmp_path / "no")) as member:
+        assert member.says("token_file").endswith("/no cannot be read: No such file or directory\n")

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.config import Settings
-from skep.config_load import FIELDS, load, load_credentials
+from skep.config_load import FIELDS, load, load_tables
 from skep.doors.cli.reference import example, pages
 from skep.errors import BadInput
+from skep.model.credential import CredentialSpec
 
 ROOT = Path(__file__).parents[2]
 #: one value per kind of setting, as a file, a variable or a flag may give it
@@ -142,7 +143,7 @@ def test_generated_pages_are_fresh(place: str) -> None:
 def test_credentials_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "skep.toml"
     file.write_text('[[credential]]\nname = "a"\nhost = "h.org"\ntoken_env = "TOKEN"\ncommand = ["x"]\n')
-    (spec,) = load_credentials({}, config=str(file))
+    (spec,) = load_tables(CredentialSpec, {}, config=str(file))
     assert (spec.name, spec.host, spec.user, spec.use, spec.command) == (
         "a",
         "h.org",
@@ -153,5 +154,5 @@ def test_credentials_of_the_file(tmp_path: Path) -> None:
     load({}, config=str(file))
     file.write_text('[[credential]]\nname = "a"\nhost = "h.org"\ntoken = "in the clear"\n')
     with pytest.raises(BadInput, match="token") as error:
-        load_credentials({}, config=str(file))
+        load_tables(CredentialSpec, {}, config=str(file))
     assert "in the clear" not in error.value.message

@@ -1,7 +1,9 @@
 """A coordinator's rooms and a worker's kind, joined without a link: real HTTP to real nodes, a clock that can jump."""
 
+import itertools
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,13 @@ CN = "urn:node:cnTest"
 class ShiftedClock:
     def __init__(self) -> None:
         self.ahead = 0.0
+        self.chances: Iterator[float] = itertools.repeat(0.5)
 
     def now(self) -> float:
         return time.time() + self.ahead
 
     def random(self) -> float:
-        return 0.5
+        return next(self.chances)
 
 
 async def nothing(body: Any) -> None: ...

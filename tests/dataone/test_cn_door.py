@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from skep.dataone.forms import write_form
 from skep.dataone.pids import encode
@@ -22,10 +23,13 @@ from skep.dataone.types import (
     ObjectFormatList,
     ObjectList,
     ObjectLocationList,
+    Property,
     SystemMetadata,
 )
 from skep.dataone.xml import parse, render
+from skep.errors import BadInput
 from skep.model.caller import SYSTEM
+from skep.model.dataone import Limits, NodeEdit
 from skep.testing.documents import ORE, eml, resource_map
 from skep.testing.gmn import OfficialClient, Refused
 from skep.testing.membernode import MemberNode
@@ -120,6 +124,13 @@ async def test_version_1_is_spoken(cn: Served) -> None:
     assert (await _call(cn, "POST", "/cn/v1/synchronize", {"pid": "a"}, await cn.token("x"))).status_code == 501
 
 
+async def test_a_zone_that_was_not_encoded_is_understood(cn: Served) -> None:
+    await cn.put("a", eml("Snow"))
+    async with cn.client() as client:
+        answer = await client.get("/cn/v2/object?fromDate=1960-01-01T00:00:00.000+02:00")
+    assert parse(ObjectList, answer.content).total == 1
+
+
 async def test_any_identifier_is_read(cn: Served) -> None:
     for n, pid in enumerate(TRICKY):
         await cn.put(pid, f"<a>{n}</a>".encode())
@@ -179,6 +190,10 @@ async def test_resolve_leads_to_nodes(cn: Served, node: MemberNode) -> None:
     assert answer.headers["location"] == f"{node.base}/v2/object/{encode('a/ü')}"
     places = parse(ObjectLocationList, answer.content).object_location
     assert [place.node_identifier for place in places] == [NODE, cn.core.dataone.store.cn]
+    sql = "UPDATE replica SET status = 'invalidated' WHERE node = :node"
+    await cn.core.dataone.store.db.write(lambda tx: tx.rows(sql, node=NODE))
+    places = parse(ObjectLocationList, await official(cn, "resolve", "a/ü")).object_location
+    assert [place.node_identifier for place in places] == [cn.core.dataone.store.cn], "who lost it has it not"
 
 
 async def test_reservations_in_both_spellings(cn: Served) -> None:
@@ -195,6 +210,14 @@ async def test_reservations_in_both_spellings(cn: Served) -> None:
         assert (await client.get("/cn/v2/reserve/c?subject=bob")).status_code == 200
         assert (await client.get("/cn/v2/reserve/c?subject=eve")).status_code == 404
     assert (await _call(cn, "POST", "/cn/v2/reserve", {"pid": "d"}, "")).status_code == 401
+
+
+async def test_what_is_there_already_is_reserved_by_nobody(cn: Served) -> None:
+    """Else its owner could not change it any more."""
+    await cn.put("a", eml("Snow"))
+    with pytest.raises(Refused, match="IdentifierNotUnique"):
+        await official(cn, "reserveIdentifier", "a", token=await cn.token("CN=eve"))
+    assert await cn.core.dataone.store.reserved_for("a") is None
 
 
 async def test_nodes_register_and_wait_for_approval(cn: Served, node: MemberNode) -> None:
@@ -216,6 +239,37 @@ async def test_nodes_register_and_wait_for_approval(cn: Served, node: MemberNode
         assert parse(Node, (await client.get(f"/cn/v2/node/{NODE}")).content).base_url == node.base
 
 
+async def test_no_node_makes_itself_a_coordinating_one(cn: Served, node: MemberNode) -> None:
+    """Whoever trusts us would believe it."""
+    token = await cn.token(node.document().subject[0], "read", "write")
+    grand: dict[str, str | bytes] = {"node": render(replace(node.document(), type="cn"))}
+    assert (await _call(cn, "POST", "/cn/v2/node", grand, token)).status_code == 400
+    await _approved(cn, node)
+    assert (await _call(cn, "PUT", f"/cn/v2/node/{NODE}", grand, token)).status_code == 400
+    plain: dict[str, str | bytes] = {"node": render(node.document())}
+    assert (await _call(cn, "PUT", f"/cn/v2/node/{NODE}", plain, token)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("connections", "0"),
+        ("connections", "1000000"),
+        ("rate", "nan"),
+        ("rate", "-1"),
+        ("rate", "1e-9"),
+        ("bytes", "1" + "0" * 30),
+    ],
+)
+async def test_limits_that_make_no_sense_are_not_taken_over(cn: Served, node: MemberNode, key: str, value: str) -> None:
+    given = replace(node.document(), properties=(Property(value, key), Property("7", "unheard-of")))
+    await cn.core.dataone.nodes.register(SYSTEM, given)
+    (shown,) = await cn.core.dataone.nodes.list(SYSTEM)
+    assert shown.limits == Limits()
+    with pytest.raises(BadInput, match="limits of a node"):
+        await cn.core.dataone.nodes.set(SYSTEM, NODE, NodeEdit(**{key: float(value)}))  # type: ignore[arg-type]
+
+
 async def test_signals_and_replicas_are_for_nodes(cn: Served, node: MemberNode) -> None:
     await _approved(cn, node)
     await cn.put("a", eml("Snow"))
@@ -223,6 +277,8 @@ async def test_signals_and_replicas_are_for_nodes(cn: Served, node: MemberNode) 
     assert await official(cn, "synchronize", "a", token=own) is True
     with pytest.raises(Refused) as refused:
         await official(cn, "synchronize", "a", token=other)
+    with pytest.raises(Refused, match="speaks for no node"):
+        await official(cn, "synchronize", "unknown", token=other)
     assert refused.value.name == "NotAuthorized"
     with pytest.raises(Refused) as refused:
         await official(cn, "setReplicationStatus", "a", NODE, "completed", token=other)
@@ -363,8 +419,14 @@ async def test_solr(cn: Served) -> None:
         assert "readers" not in xml
         sheet = await client.get("/cn/v2/query/solr/", params={"q": "id:p1", "fl": "id,rightsHolder", "wt": "csv"})
         assert (sheet.headers["content-type"].split(";")[0], sheet.text) == ("text/csv", "id,rightsHolder\np1,r1\n")
-        deep = await client.get("/cn/v2/query/solr/", params={"q": "*:*", "start": 10_000})
-        assert deep.status_code == 400 and "narrow the query" in deep.text
+    for start, rows, ids in ((2, 20_000, ["p1", "p2"]), (9_999, 10, []), (10_000, 10, []), (123_456, 0, [])):
+        answer = (await cn.solr(q="*:*", fl="id", sort="id asc", start=start, rows=rows))["response"]
+        assert (answer["numFound"], answer["start"], [one["id"] for one in answer["docs"]]) == (4, start, ids)
+    async with cn.client() as client:
+        answer = await client.get("/cn/v2/search/solr/q=title:glacier?start=10000&count=5")
+    beyond = parse(ObjectList, answer.content)
+    assert (beyond.total, beyond.start, beyond.object_info) == (3, 10_000, ())
+    async with cn.client() as client:
         posted = await client.post("/cn/v2/query/solr", data={"q": "id:p2", "fl": "id", "wt": "json"})
         assert posted.json()["response"]["docs"] == [{"id": "p2"}]
 

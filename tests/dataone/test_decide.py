@@ -41,7 +41,8 @@ def offered(around: dict[str, Any] | None = None, **changes: Any) -> Decision:
     return decide(like(**changes), Circumstances(**{"node": A, **(around or {})}))
 
 
-KNOWN: dict[str, Any] = {"known": META, "holders": (A,)}
+HELD = Replica(A, "completed", 1)
+KNOWN: dict[str, Any] = {"known": META, "copies": {A: HELD}}
 
 
 def test_new_content_is_taken_with_our_own_counter_and_without_its_replicas() -> None:
@@ -85,7 +86,7 @@ def test_checksums_of_different_algorithms_need_a_proof() -> None:
 def test_from_others_only_the_replica_is_taken() -> None:
     found = offered({**KNOWN, "node": B}, rights_holder="mallory", date_sys_metadata_modified=99)
     assert (found.verdict, found.meta) == ("replica", None)
-    assert offered({**KNOWN, "node": B, "holders": (A, B)}, rights_holder="mallory").verdict == "unchanged"
+    assert offered({**KNOWN, "node": B, "copies": {A: HELD, B: HELD}}, rights_holder="mallory").verdict == "unchanged"
 
 
 PERMISSIONS: tuple[Permission, ...] = ("read",)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from skep.connection import NetworkError
 from skep.dataone.exchange import Exchange
-from skep.sources.git.http import NetworkError, Reply
+from skep.sources.git.http import Reply
 from skep.sources.git.lsrefs import ca_bundle
 from skep.sources.git.url import parse
 
@@ -128,6 +129,30 @@ async def test_what_goes_into_something_has_no_bound_and_may_be_ended(host: tupl
 
     with pytest.raises(OSError, match="no space"):
         await ask([long], into=full)
+
+
+async def test_what_a_host_says_instead_goes_into_nothing(host: tuple[Host, Ask]) -> None:
+    kept = bytearray()
+    reply = await host[1]([b"HTTP/1.1 500 Oh\r\nContent-Length: 5\r\n\r\nsorry"], into=kept.extend)
+    assert (reply.status, reply.body, bytes(kept)) == (500, b"sorry", b"")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "rest"),
+    [
+        (b"206 Partial\r\ncontent-range: bytes 3-5/6\r\nContent-Length: 3\r\n\r\ndef", 200, b"def"),
+        (b"200 OK\r\nContent-Length: 6\r\n\r\nabcdef", 200, b"def"),
+        (b"200 OK\r\nContent-Length: 2\r\n\r\nab", 200, b""),
+        (b"206 Partial\r\nContent-Range: bytes 2-5/6\r\nContent-Length: 4\r\n\r\ncdef", 206, b""),
+        (b"206 Partial\r\nContent-Length: 3\r\n\r\ndef", 206, b""),
+        (b"416 No\r\nContent-Length: 2\r\n\r\nno", 416, b""),
+    ],
+)
+async def test_of_the_rest_nothing_comes_twice(host: tuple[Host, Ask], answer: bytes, status: int, rest: bytes) -> None:
+    kept = bytearray()
+    reply = await host[1]([b"HTTP/1.1 " + answer], into=kept.extend, start=3)
+    assert (reply.status, bytes(kept)) == (status, rest)
+    assert b"\r\nRange: bytes=3-\r\n" in host[0].requests[0]
 
 
 async def test_redirects_and_pauses_are_understood(host: tuple[Host, Ask]) -> None:

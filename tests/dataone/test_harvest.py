@@ -1,8 +1,14 @@
 """Harvests of a real node over HTTP, on each database."""
 
-from skep.dataone.types import AccessPolicy, AccessRule
+import pytest
+
+from skep.dataone.types import AccessPolicy, AccessRule, NodeReplicationPolicy
+from skep.errors import NotAllowed, NotFound
+from skep.model.caller import SYSTEM, Caller
+from skep.model.credential import Key
 from skep.sources.base import Same
 from skep.testing.membernode import MemberNode
+from skep.topics.service import CHANGES
 from tests.dataone.farm import CN, Farm
 from tests.dataone.objects import EML
 
@@ -45,6 +51,47 @@ async def test_changes_follow(farm: Farm, node: MemberNode) -> None:
     assert await farm.verdicts("p1") == ["new", "update"]
 
 
+async def test_what_not_everybody_may_read_is_told_to_those_who_see_private_things(
+    farm: Farm, node: MemberNode
+) -> None:
+    node.token, everybody = "s3cret", AccessPolicy((AccessRule(("public",), ("read",)),))
+    farm.kind.unlock([Key("mn", node.base.split("/")[2], "", "", node.token, public=True)])
+    node.put("open", b"<eml/>", EML)
+    node.put("closed", b"<eml>closed</eml>", EML, access_policy=AccessPolicy())
+    held = await farm.add(node)
+    stranger = Caller("ann", frozenset({"read"}))
+
+    async def told(caller: Caller) -> list[tuple[str, int]]:
+        return [(one.entry, one.seq) for one in (await farm.sources.changes(caller, held.source)).items]
+
+    await farm.visit(held)
+    assert await told(stranger) == [("open", 1)]
+    assert sorted(await told(SYSTEM)) == [("closed", 1), ("open", 1)]
+    node.change("open", access_policy=AccessPolicy())
+    node.change("closed", access_policy=everybody)
+    await farm.visit(held)
+    assert sorted(await told(stranger)) == [("closed", 2), ("open", 1)], "by the policy that it has then"
+    node.delete("open")
+    await farm.nodes.reconcile(SYSTEM, node.id)
+    await farm.visit(held)
+    assert ("open", 3) in await told(SYSTEM) and ("open", 3) not in await told(stranger), "nor that it is gone"
+    with pytest.raises(NotAllowed):
+        await farm.topics.read(stranger, CHANGES, 0, 10)
+
+
+async def test_a_node_is_shown_with_its_place_and_what_was_decided(farm: Farm, node: MemberNode) -> None:
+    fill(node, 3)
+    held = await farm.add(node)
+    await farm.visit(held)
+    node.archive("p1")
+    node.put("p3", b"<eml/>", EML, submitter="")
+    await farm.visit(held)
+    seen = await farm.nodes.show(SYSTEM, node.id)
+    assert seen.verdicts == {"new": 3, "poison": 1, "update": 1} and seen.objects == {"held": 3, "parked": 1}
+    assert seen.newest - 60 < seen.place and seen.full_place is None
+    assert (await farm.nodes.reconcile(SYSTEM, node.id)).full_place == 0, "a pass over everything has begun"
+
+
 async def test_without_a_schedule_a_node_is_looked_at_as_often_as_it_changes(farm: Farm, node: MemberNode) -> None:
     node.schedule = None
     held = await farm.add(node)
@@ -69,3 +116,32 @@ async def test_a_schedule_is_kept_to(farm: Farm, node: MemberNode) -> None:
     farm.clock.ahead += 600
     await farm.visit(held, asked=False)
     assert await farm.same_as(node)
+
+
+async def test_what_a_node_is_becomes_known_though_nothing_else_changes(farm: Farm, node: MemberNode) -> None:
+    node.schedule = None
+    node.put("p", b"<eml/>", EML)
+    held = await farm.add(node)
+    await farm.visit(held)
+    node.replication = NodeReplicationPolicy(max_object_size=7)
+    await farm.visit(held)
+    known = await farm.nodes.get(node.id)
+    assert known is not None and not known.replicate, "not with every look"
+    farm.clock.ahead += 90_000
+    await farm.visit(held)
+    known = await farm.nodes.get(node.id)
+    assert known is not None and known.replicate
+
+
+async def test_a_node_that_was_removed_waits_for_approval(farm: Farm, node: MemberNode) -> None:
+    fill(node, 2)
+    held = await farm.add(node)
+    await farm.visit(held)
+    with pytest.raises(NotFound, match="has not offered"):
+        await farm.nodes.replay(SYSTEM, node.id, "unheard-of")
+    await farm.sources.remove(SYSTEM, held.source)
+    (shown,) = await farm.nodes.list(SYSTEM)
+    assert shown.source is None
+    again = await farm.nodes.approve(SYSTEM, node.id)
+    assert again.source not in (None, held.source)
+    assert await farm.pids() == {"p0", "p1"}, "what was harvested stays"

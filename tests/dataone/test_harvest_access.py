@@ -13,7 +13,7 @@ from skep.errors import BadUrl, NotAllowed
 from skep.model.caller import SYSTEM
 from skep.model.credential import Key
 from skep.model.source import Failure
-from skep.testing.membernode import MemberNode
+from skep.testing.membernode import Faults, MemberNode
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML
 
@@ -89,3 +89,18 @@ async def test_one_node_is_not_harvested_as_two_sources(farm: Farm, node: Member
     with MemberNode(node.id) as twin:
         failure = await farm.visit(await farm.add(twin))
     assert isinstance(failure, Failure) and "already" in failure.message
+
+
+async def test_a_node_that_moved_is_followed_and_it_is_said_and_no_secret_goes_along(
+    farm: Farm, node: MemberNode
+) -> None:
+    with MemberNode(node.id) as elsewhere:
+        elsewhere.put("a", b"<eml/>", EML)
+        node.faults = Faults(moved=elsewhere.base)
+        held = await farm.add(node)
+        farm.kind.unlock([key(node, "s3cret")])
+        await farm.visit(held)
+        assert await farm.pids() == {"a"}
+        assert all("Authorization" in one.headers for one in node.requests)
+        assert not any("Authorization" in one.headers for one in elsewhere.requests)
+        assert elsewhere.base in (await farm.nodes.show(SYSTEM, node.id)).note

@@ -1,6 +1,8 @@
 """Whatever breaks in the middle: afterwards what we have is what the node has, whole, and each change is told once."""
 
+import asyncio
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -9,9 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.asks import Bring, PlanHarvest
-from skep.dataone.types import AccessPolicy, AccessRule
+from skep.dataone.asks import Bring, Objects, PlanHarvest, TakeObjects
+from skep.dataone.client import Gate
+from skep.dataone.types import AccessPolicy, AccessRule, SystemMetadata
 from skep.engines.db.base import Database
+from skep.model.caller import SYSTEM
+from skep.model.dataone import Limits, NodeEdit
 from skep.model.source import Failure, Held
 from skep.testing.membernode import OPEN, Faults, MemberNode
 from tests.dataone.farm import Farm, nothing
@@ -91,6 +96,30 @@ async def test_connections_that_break_off_in_an_object(farm: Farm, node: MemberN
     node.faults = Faults()
     mutate(node)
     await whole(farm, held, node)
+
+
+@pytest.mark.parametrize("large", [1, 1_000], ids=["to disk", "in memory"])
+async def test_an_object_that_breaks_off_goes_on_from_there(
+    farm: Farm, node: MemberNode, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr("skep.dataone.client._WORTH", 10)
+    monkeypatch.setattr("skep.dataone.harvest._LARGE", large)
+    node.put("a", b"<eml>" + b"a" * 50 + b"</eml>", EML)
+    node.faults = Faults(cut=20)
+    await farm.visit(await farm.add(node))
+    assert await farm.same_as(node)
+    ranges = [one.headers.get("Range") for one in node.asked("/object/")]
+    assert ranges == [None, "bytes=20-", "bytes=40-", "bytes=60-"]
+
+
+async def test_what_was_mangled_before_it_broke_off_is_not_taken(
+    farm: Farm, node: MemberNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.dataone.client._WORTH", 10)
+    node.put("a", b"<eml>aaaaaaaaaaaaaaa</eml>", EML)
+    node.faults = Faults(cut=15, bytes_of={"a": b"<eml>abaaaaaaaaaaaaa</eml>"})
+    await farm.visit(await farm.add(node))
+    assert await farm.pids() == set(), "the checksum is of the whole"
 
 
 async def test_a_node_that_restarts_and_one_that_stays_away(farm: Farm, node: MemberNode) -> None:
@@ -182,3 +211,94 @@ async def test_versions_in_a_circle_are_followed_once(farm: Farm, node: MemberNo
     assert set(await farm.store.versions("p0")) == {"p0", "p1", "p2"}
     one = await farm.store.get("p0")
     assert one is not None and replace(one.meta, serial_version=1, replica=()) == node.meta("p0")
+
+
+async def test_what_a_slow_node_gave_waits_for_no_others(
+    farm: Farm, node: MemberNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.dataone.harvest._SECONDS", 0.0)
+    fill(node)
+    await farm.visit(await farm.add(node))
+    assert farm.asks["Bring"] >= len(node.pids)
+    assert await farm.same_as(node)
+
+
+async def test_what_is_in_hand_for_very_long_is_not_taken_twice(farm: Farm, node: MemberNode) -> None:
+    fill(node, 5)
+    held = await farm.add(node)
+    given: list[int] = []
+
+    async def take(body: object) -> None:
+        if isinstance(body, Bring):
+            farm.clock.ahead += 1_000
+            more = TakeObjects(held.source, held.epoch, ticket=body.ticket, most=100)
+            answer = await farm.harvests.answer(more)
+            assert isinstance(answer, Objects)
+            given.append(len(answer.wanted))
+
+    farm.before = take
+    await farm.visit(held)
+    assert set(given) == {0}
+    assert await farm.same_as(node)
+
+
+class Crowded(MemberNode):
+    """Gives nothing before so many ask at once, and knows how many ever did."""
+
+    wanted, most, _open = 1, 0, 0
+
+    def find(self, pid: str, trusted: bool) -> tuple[SystemMetadata, bytes]:
+        with self._crowd:
+            self._open += 1
+            self.most = max(self.most, self._open)
+            self._crowd.notify_all()
+            self._crowd.wait_for(lambda: self.most >= self.wanted, 60)
+        try:
+            return super().find(pid, trusted)
+        finally:
+            with self._crowd:
+                self._open -= 1
+
+    _crowd = threading.Condition()
+
+
+async def test_a_node_is_asked_by_as_many_as_it_can_bear_and_that_may_change_meanwhile(farm: Farm) -> None:
+    with Crowded() as node:
+        fill(node)
+        held = await farm.add(node)
+        limited = False
+
+        async def change(body: object) -> None:
+            nonlocal limited
+            if isinstance(body, PlanHarvest) and not limited and await farm.db.read("SELECT urn FROM member_node"):
+                limited = True
+                await farm.nodes.set(SYSTEM, node.id, NodeEdit(connections=1))
+            if isinstance(body, Bring) and node.wanted == 1:
+                assert node.most == 1
+                await farm.nodes.set(SYSTEM, node.id, NodeEdit(connections=4))
+                node.wanted = 4
+
+        farm.before = change
+        await farm.visit(held)
+        assert node.most == 4
+        assert await farm.same_as(node)
+
+
+async def test_bytes_under_way_are_bounded() -> None:
+    gate, inside = Gate(), list[int]()
+    gate.limits = Limits(bytes=15)
+
+    async def go(size: int, leave: asyncio.Event) -> None:
+        async with gate.room(size):
+            inside.append(size)
+            await leave.wait()
+
+    events = [asyncio.Event() for _ in range(3)]
+    tasks = [asyncio.create_task(go(size, event)) for size, event in zip((10, 5, 100), events, strict=True)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert inside == [10, 5], "the third waits"
+    for event in events:
+        event.set()
+    await asyncio.gather(*tasks)
+    assert inside == [10, 5, 100], "and what is larger than all goes alone"

@@ -200,13 +200,17 @@ async def test_a_map_may_name_a_series(library: Library) -> None:
 
 
 async def test_the_older_version_says_what_came_after_it(library: Library) -> None:
-    body = eml("One")
-    await library.put("v1", body)
+    """Also where only the newer one, or only the older one, tells of it. Other nodes are not believed."""
+    await library.put("v1", eml("One"))
+    await library.put("w2", eml("Two of another chain"))
     await library.index.drain()
     await library.put("v2", eml("Two"), obsoletes="v1")
-    await library.put("v1", body, obsoleted_by="v2", date_sys_metadata_modified=2_000)
+    await library.put("w1", eml("One of another chain"), obsoleted_by="w2")
+    await library.put("theft", eml("Theft"), obsoletes="v2", authoritative_member_node="urn:node:Other")
     await library.index.drain()
-    assert await library.found("-obsoletedBy:*") == ["v2"]
+    assert await library.found("-obsoletedBy:*") == ["theft", "v2", "w2"]
+    assert await library.field("v1", "obsoletedBy") == "v2"
+    assert await library.field("w2", "obsoletes") == "w1"
 
 
 async def test_the_audit_repairs_what_the_index_lost(library: Library) -> None:

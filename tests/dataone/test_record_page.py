@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from skep.doors.pages.records import box
+from skep.model.caller import SYSTEM
 from skep.testing.documents import ORE, eml, resource_map
+from skep.testing.membernode import MemberNode
 
 from .cn_house import Served, served
 
@@ -20,8 +22,8 @@ async def cn(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_search_leads_to_the_page(cn: Served) -> None:
-    await cn.put(TRICKY, eml("Glaciers <of> the north", about="Cold."), obsoleted_by="new")
-    await cn.put("new", eml("Glaciers again"), obsoletes=TRICKY)
+    await cn.put(TRICKY, eml("Glaciers <of> the north", about="Cold."))
+    await cn.put("new", eml("Glaciers again"), obsoletes=TRICKY)  # which alone says so
     await cn.put("map", resource_map("map", {TRICKY: ["data/1", "absent"]}), format_id=ORE)
     await cn.put("hidden", resource_map("hidden", {TRICKY: ["unseen"]}), format_id=ORE, access_policy=None)
     await cn.put("data/1", b"1", format_id="text/csv")
@@ -50,6 +52,20 @@ async def test_search_leads_to_the_page(cn: Served) -> None:
             await client.get("/api/v1/search", params={"q": "type:record glaciers"}, headers={"accept": "*/*"})
         ).json()
         assert sorted(one["id"] for one in found["records"]) == sorted([TRICKY, "new"])
+
+
+async def test_a_node_has_a_page_of_its_own(cn: Served) -> None:
+    """Nothing of it can be cloned."""
+    core = cn.core
+    with MemberNode() as node:
+        await core.dataone.nodes.register(SYSTEM, node.document())
+        source = (await core.dataone.nodes.approve(SYSTEM, node.id)).source
+        async with cn.client(accept="text/html") as client:
+            page = await client.get(f"/sources/{source}")
+    assert page.status_code == 200
+    for part in (f"<code>{node.id}</code>", "as its schedule says", "5 connections", "datasource:"):
+        assert part in page.text, part
+    assert "git clone" not in page.text
 
 
 async def test_the_index_is_steered_over_the_api(cn: Served) -> None:

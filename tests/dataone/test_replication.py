@@ -162,7 +162,7 @@ async def ran(farm: Farm, *done: Ran) -> None:
 
 
 async def statuses(farm: Farm, pid: str = "p") -> dict[str, str]:
-    one = await farm.store.get(pid)
+    one = await farm.store.get(pid, deleted=True)
     assert one is not None
     return {replica.replica_member_node[-1]: replica.replication_status for replica in one.meta.replica}
 
@@ -198,6 +198,9 @@ async def test_a_copy_is_asked_for_made_and_audited(farm: Farm) -> None:
     assert await farm.replication.authorised("p", "CN=B") and not await farm.replication.authorised("p", "CN=C")
     await farm.replication.status(Caller("CN=B", frozenset({"write"})), "p", "urn:node:B", "completed")
     assert (await statuses(farm))["B"] == "completed"
+    before = await farm.store.get("p")
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    assert await farm.store.get("p") == before, "what is said again changes nothing"
     assert "p" in [pid for pid, _ in await farm.store.backlog("index", 10)]
 
     for good, status in ((True, "completed"), (False, "invalidated")):
@@ -238,6 +241,15 @@ async def test_who_says_nothing_is_asked_again_and_given_up(farm: Farm) -> None:
     assert await statuses(farm) == {"A": "completed", "B": "failed", "C": "requested"}
     await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
     assert (await statuses(farm))["B"] == "completed", "better late than never"
+
+
+async def test_who_says_that_it_was_asked_is_asked_again_as_who_says_nothing(farm: Farm) -> None:
+    await approve(farm, target("A"), target("B"))
+    await wanted(farm)
+    for status in ("queued", "requested"):
+        await farm.replication.status(SYSTEM, "p", "urn:node:B", status)
+    rows = await farm.db.read("SELECT status, due FROM replica WHERE node = 'urn:node:B'")
+    assert rows[0]["status"] == "requested" and rows[0]["due"] is not None
 
 
 async def test_what_is_archived_is_not_asked_for_again(farm: Farm) -> None:
@@ -347,7 +359,7 @@ async def test_what_is_deleted_is_asked_for_no_more(farm: Farm) -> None:
     await farm.store.again("replicate", ["p"])
     await all_steps(farm)
     assert await errands(farm, "urn:node:B") == []
-    assert await farm.db.read("SELECT * FROM replica") == []
+    assert await statuses(farm) == {"A": "invalidated", "B": "invalidated"}
     farm.clock.ahead += AUDIT
     assert await farm.replication.step() == 0
 
@@ -383,4 +395,4 @@ async def test_a_new_policy_and_removal_need_the_right_serial(farm: Farm) -> Non
     one = await farm.store.get("p")
     assert one is not None and one.meta.serial_version
     await farm.replication.remove(SYSTEM, "p", "urn:node:B", one.meta.serial_version)
-    assert await statuses(farm) == {"A": "completed"}
+    assert await statuses(farm) == {"A": "completed", "B": "invalidated"}

@@ -59,10 +59,51 @@ def test_orders(sort: str, expected: str) -> None:
 
 
 def test_what_is_not_offered_is_said() -> None:
-    for params in ({"sort": "id"}, {"sort": "id up"}, {"cursorMark": "*"}, {"wt": "php"}, {"facet_limit": "-2"}):
+    for params in (
+        {"sort": "id"},
+        {"sort": "id up"},
+        {"cursorMark": "*"},
+        {"wt": "php"},
+        {"facet": "on", "facet_limit": "-2"},
+        {"stats": "true"},
+        {"group": "true"},
+        {"hl": "true"},
+        {"facet_missing": "true"},
+        {"facet_offset": "1"},
+        {"json_nl": "map"},
+        {"fl": "id,name:title"},
+        {"facet_range": "size"},
+        {"q_op": "OR"},
+        {"q": "{!join}x"},
+        {"q": "title:"},
+    ):
         with pytest.raises(BadInput):
             ask(**params)
-    assert (ask(facet_limit="-1").facet_limit, ask(facet_mincount="3").facet_least) == (1_000, 3)
+    assert ask(stats="false", group="false", q_op="AND", json_nl="flat").text == "(identifier:*)"
+
+
+COUNTED = [("Zoe", 5), ("ada", 3), ("Ada", 2), ("bob", 1)]
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"facet_limit": "-1"}, ["Zoe", "ada", "Ada", "bob"]),
+        ({"facet_limit": "1"}, ["Zoe"]),
+        ({"facet_limit": "0"}, []),
+        ({"facet_mincount": "3"}, ["Zoe", "ada"]),
+        ({"facet_sort": "index", "facet_limit": "3"}, ["Ada", "Zoe", "ada"]),
+        ({"facet_prefix": "A"}, ["Ada"]),
+        ({"facet_contains": "da", "facet_limit": "1"}, ["ada"]),
+        ({"facet_contains": "ZO", "facet_contains_ignoreCase": "true"}, ["Zoe"]),
+    ],
+)
+def test_which_values_are_counted(params: dict[str, str], expected: list[str]) -> None:
+    found = ask(facet="true", facet_field="origin", **params).facets
+    assert [value for value, _ in found.shown(COUNTED)] == expected
+    assert found.size == (
+        1_000 if params.keys() & {"facet_sort", "facet_prefix", "facet_contains"} else max(1, found.limit)
+    )
 
 
 HITS = [

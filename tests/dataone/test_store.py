@@ -37,6 +37,20 @@ async def test_an_object_is_stored_with_its_bytes_history_story_and_tasks(store:
     assert await store.backlog("index", 10) == []
 
 
+async def test_number_and_stamp_rise_with_every_change_also_within_one_moment(store: Store) -> None:
+    seen: list[tuple[int | None, int]] = []
+    archived = meta_of("a", DATA, archived=True)
+    named = meta_of("a", DATA, archived=True, file_name="x")
+    for meta, node in ((meta_of("a", DATA), NODE), (archived, NODE), (archived, "urn:node:B"), (named, NODE)):
+        await put_object(store, meta, DATA, node)
+        (one,) = (await store.listing(None, by="stamp")).object_info
+        found = await store.get("a")
+        assert found is not None
+        seen.append((found.meta.serial_version, one.date_sys_metadata_modified))
+    assert [serial for serial, _ in seen] == [1, 2, 3, 4]
+    assert sorted({stamp for _, stamp in seen}) == [stamp for _, stamp in seen]
+
+
 async def test_each_change_of_state_is_told_once_and_in_order(store: Store, topics: Topics) -> None:
     for meta in (meta_of("a", DATA), meta_of("a", DATA), meta_of("a", DATA, archived=True)):
         await put_object(store, meta, None, NODE)

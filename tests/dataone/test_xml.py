@@ -219,3 +219,31 @@ def test_checksums_agree_whatever_their_spelling() -> None:
 def test_permissions_include_lesser_ones() -> None:
     assert FULL.may("read", frozenset({"public"})) and not FULL.may("write", frozenset({"public"}))
     assert FULL.may("write", frozenset({"a"})) and FULL.may("changePermission", frozenset({"CN=you"}))
+
+
+def test_what_is_empty_is_not_there() -> None:
+    """Nobody could read a document with it: the schemas know no empty names, and no lists of nothing."""
+    found = parse(SystemMetadata, document(SMALL.format(pid="a") + "<submitter> </submitter><accessPolicy/>"))
+    assert (found.submitter, found.access_policy) == (None, None)
+    with pytest.raises(BadInput, match="has no rightsHolder"):
+        parse(SystemMetadata, document(SMALL.format(pid="a").replace(">r<", "><")))
+
+
+@pytest.mark.parametrize("text", ["1_000", "9223372036854775808", "\u0665", "5.0", "-1", "1e3"])
+def test_numbers_that_are_none(text: str) -> None:
+    with pytest.raises(BadInput, match="no whole number"):
+        parse(SystemMetadata, document(SMALL.format(pid="a").replace("<size>1<", f"<size>{text}<")))
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_times_that_cannot_be_written_are_not_read(text: str) -> None:
+    with pytest.raises(BadInput, match="no time"):
+        read_time(text)
+    assert show_time(read_time(text[:19])) == f"{text[:19]}.000Z"
+
+
+def test_an_entry_that_cannot_be_read_hides_no_other() -> None:
+    infos = tuple(ObjectInfo(pid, "f", Checksum("aa", "MD5"), 1, 2) for pid in ("a", "b c", "d"))
+    found = parse(ObjectList, render(ObjectList(infos, 3, 0, 3)))
+    assert [one.identifier for one in found.object_info] == ["a", "d"]
+    assert "'b c'" in found.unread[0] and b"unread" not in render(found)

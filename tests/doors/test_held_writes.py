@@ -1,4 +1,4 @@
-"""Answers whose writes are held until the loop turns, on a real connection."""
+"""Answers whose writes are held until the loop turns, and requests that no handler ever sees, on a real connection."""
 
 import asyncio
 import socket
@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import uvicorn
 
 from skep.doors.http.held import HeldProtocol
+from skep.model.answers import ErrorAnswer
 
 SECONDS = 30
 CHUNK = b"x" * 50_000
@@ -88,3 +90,25 @@ async def test_a_reader_that_does_not_read_holds_the_handler_up() -> None:
         await stuck.wait()
         assert sent < 100_000_000
         writer.transport.abort()
+
+
+#: as much as is read of a head that does not end, and a byte more
+ENDLESS = 4_000_001
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "said"),
+    [
+        (request("/?q=" + "a" * 1_000_000), 414, "the address is longer than 65,535 bytes"),
+        (request("/", "X-Long: " + "a" * ENDLESS)[:ENDLESS], 431, "the request's head is longer than 4,000,000 bytes"),
+        (request("/", "X-Many: a\r\n" * ENDLESS)[:ENDLESS], 431, "the request's head is longer than 4,000,000 bytes"),
+        (b"\x16\x03\x01 hello", 400, "this is no HTTP request"),
+    ],
+    ids=["address", "header", "headers", "TLS"],
+)
+async def test_a_request_that_nobody_can_read_is_told_so(sent: bytes, status: int, said: str) -> None:
+    async with connected(sized) as (reader, writer):
+        writer.write(sent)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert int(head.split()[1]) == status
+        assert msgspec.json.decode(body, type=ErrorAnswer).error.message == said

@@ -158,6 +158,18 @@ async def test_search_and_status_answer_with_their_shapes(door: Door, admin: htt
     assert "skep_up_seconds" in metrics.text
 
 
+async def test_metrics_say_how_far_behind_the_index_of_records_is(door: Door, admin: httpx.AsyncClient) -> None:
+    assert 'skep_dataone_backlog{work="index"} 0\n' in (await admin.get("/metrics")).text
+    await door.core.dataone.store.again("index", ["a", "b"], after=-100.0)
+    await door.core.dataone.store.again("replicate", ["a"], after=1e6)
+    text = (await admin.get("/metrics")).text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("skep_dataone"))
+    index, copies = '{work="index"}', '{work="replicate"}'
+    assert values[f"skep_dataone_backlog{index}"] == "2" and values[f"skep_dataone_backlog{copies}"] == "1"
+    assert float(values[f"skep_dataone_backlog_seconds{index}"]) >= 100.0
+    assert values[f"skep_dataone_backlog_seconds{copies}"] == "0.000", "it is not due yet"
+
+
 async def test_the_schema_lists_every_operation_and_our_error(admin: httpx.AsyncClient) -> None:
     schema = (await admin.get("/api/v1/openapi.json")).json()
     assert "/api/v1/sources/{id}/wait" in schema["paths"]

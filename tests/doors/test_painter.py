@@ -16,7 +16,7 @@ _SPAN = re.compile(r'<span class="\w">|</span>')
 
 @pytest.fixture
 async def painter() -> AsyncIterator[Painter]:
-    one = Painter()
+    one = Painter(seconds=60.0)
     yield one
     await one.close()
 

@@ -71,21 +71,41 @@ async def test_pages_of_the_api(admin: httpx.AsyncClient) -> None:
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "bad_input")
 
 
+def streamed(text: str, media: str) -> list[tuple[str, Any]]:
+    if media == "application/x-ndjson":
+        return [next(iter(json.loads(line).items())) for line in text.splitlines()]
+    blocks = [block.split("\n") for block in text.strip().split("\n\n")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
 @pytest.mark.parametrize("media", ["text/event-stream", "application/x-ndjson"])
 async def test_streams(admin: httpx.AsyncClient, media: str) -> None:
     answer = await admin.get("/api/v1/search", params={"q": "honey"}, headers={"accept": media})
     assert answer.headers["content-type"].startswith(media)
-    if media == "application/x-ndjson":
-        items = [next(iter(json.loads(line).items())) for line in answer.text.splitlines()]
-    else:
-        blocks = [block.split("\n") for block in answer.text.strip().split("\n\n")]
-        items = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+    items = streamed(answer.text, media)
     assert [name for name, _ in items] == ["hit", "hit", "hit", "summary"]
     assert items[-1][1]["lines"] == 32
     bad = await admin.get("/api/v1/search", params={"q": "/(/"}, headers={"accept": media})
     assert (bad.status_code, bad.json()["error"]["column"]) == (400, 2)
     sources = await admin.get("/api/v1/search", params={"q": "type:repo"}, headers={"accept": media})
-    assert "example.org/bees/tools" in sources.text
+    *found, (name, summary) = streamed(sources.text, media)
+    assert "example.org/bees/tools" in [source["name"] for _, source in found]
+    assert (name, summary["files"], summary["partial"]) == ("summary", len(found), False)
+    assert summary["counted"] == {"files": len(found), "lines": 0, "exact": True}
+
+
+async def test_sources_say_when_time_was_over_before_every_file_was_looked_at(admin: httpx.AsyncClient) -> None:
+    params: dict[str, Any] = {"q": "type:repo content:honey"}
+    whole = (await admin.get("/api/v1/search", params=params)).json()
+    assert (len(whole["sources"]), whole["partial"], whole["counted"]["exact"]) == (1, False, True)
+    params["seconds"] = 1e-9
+    answer = (await admin.get("/api/v1/search", params=params)).json()
+    assert (answer["sources"], answer["partial"], answer["counted"]["exact"]) == ([], True, False)
+    media = "application/x-ndjson"
+    ((_, summary),) = streamed(
+        (await admin.get("/api/v1/search", params=params, headers={"accept": media})).text, media
+    )
+    assert (summary["partial"], summary["counted"]["exact"]) == (True, False)
 
 
 async def test_completion(admin: httpx.AsyncClient) -> None:

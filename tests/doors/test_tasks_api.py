@@ -17,7 +17,7 @@ from skep.model.caller import SYSTEM, Caller, Scope
 from skep.model.task import ContextSpec, TaskSpec
 from skep.testing.postgres import fresh_database
 
-from .tasks_house import House, working
+from .tasks_house import OFFER, House, working
 
 API = "/api/v1"
 
@@ -210,6 +210,23 @@ async def test_workers_tell_what_they_offer_and_run(house: House, writer: httpx.
     assert (worker["member"]["id"], worker["member"]["state"]) == ("wrk_1", "alive")
     assert worker["offer"]["facts"]["cpu"] == 2 and worker["offer"]["slots"] == {"own": 4}
     assert [one["id"] for one in worker["running"]] == [task.id]
+
+
+async def test_the_load_counts_what_workers_of_a_kind_may_do(house: House, writer: httpx.AsyncClient) -> None:
+    for n in range(OFFER.slots["own"]):
+        await house.held_task(f"busy-{n}")
+    source = (await house.core.sources.add(SYSTEM, "https://example.org/of/somebody")).source
+    context = await house.engine.submit(
+        TaskSpec("fits", kind="held"),
+        TaskSpec("too-large", kind="held", selector="cpu >= 64"),
+        TaskSpec("not-allowed", argv=("no-such-program",)),
+        TaskSpec("of-its-holder", kind="held", source=source.id, holder=True),
+    )
+    while {one.state for one in (await house.engine.tasks(context)).values()} != {"WAITING"}:
+        await asyncio.sleep(0.01)
+    assert await call(writer, "GET", "/workers/load") == {"ready": 2, "placed": 4, "ended": 0}
+    # nobody with this label was ever there: any of them may be able to
+    assert await call(writer, "GET", "/workers/load", params={"label": "new"}) == {"ready": 4, "placed": 0, "ended": 0}
 
 
 SELECTORS = {

@@ -88,7 +88,7 @@ async def test_a_context_is_seen_to_move_and_is_cancelled_and_retried(visit: Vis
     assert "no worker does tasks of kind magic" in await visit.words(".tasks")
     visit.house.go.set()
     await visit.until("document.querySelector('#tasks').innerText.includes('needs test, which is FAILED')")
-    assert "3 ended, 2 of them failed, 1 to go" in await visit.words("#about")
+    await visit.until("document.querySelector('#about').innerText.includes('3 ended, 2 of them failed, 1 to go')")
     await visit.do(visit.tab.submit, "form[action$=cancel] button")
     await visit.until("document.querySelector('.title .FAILED')")
     await visit.until("document.querySelector('form[action$=remove]')")

@@ -12,9 +12,9 @@ import pytest
 from skep.config import Settings
 from skep.doors.http import topics_follow
 from skep.doors.http.app import create_app
-from skep.model.answers import LagAnswer, Page, TopicMessage, TopicView
+from skep.model.answers import Page
 from skep.model.caller import SYSTEM
-from skep.model.topic import Lag, Membership, Posted, Standing, Topic
+from skep.model.topic import Lag, LagAnswer, Membership, Posted, Standing, Topic, TopicMessage, TopicView
 
 from .conftest import Door
 from .topics_calls import API, EVENT, EVENTS, bodies, posted, read, wrong

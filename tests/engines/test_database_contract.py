@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.db.base import Database, Row, Tx, Value
-from skep.errors import BadInput, Conflict, NewerSchema, SkepError, Unavailable
+from skep.engines.db.base import Database, Row, Tx, Value, insert, one_row, update, upsert
+from skep.errors import BadInput, Conflict, NewerSchema, NotFound, SkepError, Unavailable
 
 ITEM = "CREATE TABLE item (id BIGINT PRIMARY KEY, name TEXT UNIQUE, weight DOUBLE PRECISION, body BYTEA)"
 
@@ -35,6 +35,35 @@ async def test_a_write_is_read_after_it_returns(items: Database) -> None:
     for id in range(20):
         await put(items, id)
         assert await items.read("SELECT id FROM item WHERE id = :id", id=id) == [{"id": id}]
+
+
+async def test_rows_are_inserted_replaced_and_changed_by_column(items: Database) -> None:
+    async def work(tx: Tx) -> list[list[Row]]:
+        said = [await insert(tx, "item", "ON CONFLICT (id) DO NOTHING RETURNING id", id=1, name="a") for _ in range(2)]
+        await upsert(tx, "item", "id", id=1, name="b", weight=1.5, body=b"x")
+        await upsert(tx, "item", "id", id=2, name="c", weight=None)
+        await update(tx, "item", "id", id=2, name="d", weight=2.5)
+        return said
+
+    assert await items.write(work) == [[{"id": 1}], []]
+    rows = await items.read("SELECT * FROM item ORDER BY id")
+    assert rows == [
+        {"id": 1, "name": "b", "weight": 1.5, "body": b"x"},
+        {"id": 2, "name": "d", "weight": 2.5, "body": None},
+    ]
+    assert one_row(rows, NotFound("none"))["id"] == 1
+    with pytest.raises(NotFound, match="none"):
+        one_row([], NotFound("none"))
+
+
+@pytest.mark.parametrize("wanted", [[], [3], [1, 3, 5], [4, 4, 0], list(range(100))])
+async def test_a_list_is_a_parameter(items: Database, wanted: list[int]) -> None:
+    for id in range(6):
+        await put(items, id, f"n{id}")
+    names, known = [f"n{id}" for id in wanted], sorted({*wanted} & {*range(6)})
+    sql = "SELECT id FROM item WHERE id IN (:ids) AND name IN (:names) AND id >= :id ORDER BY id"
+    assert [row["id"] for row in await items.read(sql, ids=wanted, names=names, id=0)] == known
+    assert [row["id"] for row in await items.write(lambda tx: tx.rows(sql, ids=wanted, names=names, id=0))] == known
 
 
 async def test_an_error_in_the_work_rolls_everything_back(items: Database) -> None:
@@ -104,7 +133,7 @@ async def test_statements_of_the_shared_dialect(items: Database) -> None:
     assert await items.read("SELECT id FROM item WHERE :n + 1 > id ORDER BY id", n=2**40) == [{"id": 1}, {"id": 3}]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(
     text=st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
     whole=st.integers(-(2**63), 2**63 - 1),

@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
+import nats.errors
 import pytest
 
 from skep.engines.log.base import Log
@@ -68,7 +69,10 @@ class Producer:
 
 async def leader(server: NatsServer) -> str:
     """Who stores what comes, and has the others store it."""
-    return str((await server.call(f"STREAM.INFO.{STREAM}"))["cluster"]["leader"])
+    while True:
+        with suppress(KeyError, TimeoutError, nats.errors.Error):  # they are choosing another
+            return str((await server.call(f"STREAM.INFO.{STREAM}"))["cluster"]["leader"])
+        await asyncio.sleep(0.01)
 
 
 async def test_one_of_three_dies_and_nothing_is_lost(servers: dict[str, NatsServer], log: Log) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.engines.db.base import Database, Tx
@@ -21,13 +21,15 @@ from skep.testing.nats import NatsServer
 from skep.testing.postgres import fresh_database
 
 PART = Part("news")
+#: a server that is there may take its time
+PATIENT = {"patience": 30.0}
 Reopen = Callable[[], Awaitable[Log]]
 
 
 async def opened(stack: AsyncExitStack, db_url: str, log_url: str, data: Path) -> Log:
     db: Database = await find("db", db_url)(db_url, data=data, durability="full")
     stack.push_async_callback(db.close)
-    log: Log = await find("log", log_url)(log_url, db=db)
+    log: Log = await find("log", log_url)(log_url, db=db, **PATIENT if log_url != "db:" else {})
     stack.push_async_callback(log.close)
     return log
 
@@ -302,7 +304,7 @@ async def test_odd_ids_keys_and_headers_come_back_as_they_went(log: Log) -> None
     assert await log.append(PART, drafts) == list(range(len(texts)))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(
     steps=st.lists(
         st.tuples(st.just("append"), st.lists(st.sampled_from(["", "", "a", "b", "c", "d"]), max_size=5))

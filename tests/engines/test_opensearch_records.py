@@ -13,18 +13,11 @@ from skep.engines.open import find
 from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
 from skep.errors import BadQuery, Damaged, Unavailable
 from skep.testing.opensearch import OpenSearchNode
-from tests.engines import test_records_contract
+from tests.engines import test_records_contract, test_records_lasting
 from tests.engines.test_records_contract import PAPERS, RECORDS, ids
 
-#: of files, or without an engine
-NOT_HERE = {
-    "test_any_text_is_a_query_or_an_error",
-    "test_damage_is_noticed_and_set_aside",
-    "test_damage_while_open",
-    "test_a_failing_disk_is_told",
-}
-shared = vars(test_records_contract).items()
-globals().update({name: test for name, test in shared if name.startswith("test_") and name not in NOT_HERE})
+for contract in (test_records_contract, test_records_lasting):
+    globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
 
 records = test_records_contract.records
 _prefixes = (f"records{n}" for n in itertools.count())

@@ -104,9 +104,16 @@ async def test_a_group_with_one_lasting_write_is_synced(disk: Disk, opened: Open
 
 
 async def test_many_writers_share_a_sync(disk: Disk, opened: Open) -> None:
-    db = await opened("full")
+    db, gate = await opened("full"), threading.Event()
+
+    async def held(tx: Tx) -> None:
+        gate.wait()  # until all have come
+
     before = disk.syncs
-    await asyncio.gather(*(put(db, n) for n in range(200)))
+    writers = [asyncio.create_task(write) for write in (db.write(held), *(put(db, n) for n in range(200)))]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(*writers)
     assert 1 <= disk.syncs - before <= 5
 
 

@@ -96,8 +96,7 @@ async def member_of(engine: Engine, machine: Machine) -> str:
 
 async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_path: Path, forge: Forge) -> None:
     async with (
-        # times that a busy machine keeps to
-        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN | {"beat_every": 1.0, "grace": 6.0}) as engine,
+        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN, grace=6.0) as engine,
         machines(engine, tmp_path, 2) as (one, two),
     ):
         one.start()
@@ -216,7 +215,7 @@ async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
         look = Looked(source, 1, 1234.0, 5678.0)
         async with hand(engine, "wrk_2", 0):
             for member, seen in (("wrk_2", 0.0), ("wrk_1", 1234.0)):
-                await engine.rooms.desk.beat(member, Beat("idle", looked=(look,)))
+                await engine.rooms.desk.beat(member, 1, Beat("idle", looked=(look,)))
                 (row,) = await engine.sql("SELECT last_looked FROM source WHERE id = :id", id=source)
                 assert (row["last_looked"] or 0.0) == seen
         # nothing was seen tomorrow, whatever a worker's clock says
@@ -224,7 +223,7 @@ async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
         late = msgspec.structs.replace(outcome, n=2, at=tomorrow)
         for tell in (
             partial(engine.rooms.desk.outcomes, "wrk_1", [late]),
-            partial(engine.rooms.desk.beat, "wrk_1", Beat("idle", looked=(Looked(source, 1, tomorrow, tomorrow),))),
+            partial(engine.rooms.desk.beat, "wrk_1", 1, Beat("idle", looked=(Looked(source, 1, tomorrow, tomorrow),))),
         ):
             await engine.sql("UPDATE source SET last_looked = 0")
             await tell()

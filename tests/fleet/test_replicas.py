@@ -1,5 +1,6 @@
 """Copies beside the holder's: they follow it, take its place, and are let go by order."""
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -81,7 +82,7 @@ def heads(machines: list[Machine]) -> Counter[str]:
 
 
 async def test_replicas_follow_their_holder_take_its_place_and_go(tmp_path: Path, forge: Forge, place: str) -> None:
-    settings = OPEN | {"replicas": 2, "grace": 5.0}  # longer than a busy machine is silent
+    settings = OPEN | {"replicas": 2, "grace": 6.0}
     repos = [forge.create(f"twice/{n}", {"a.txt": b"%d\n" % n}) for n in range(5)]
     async with coordinator(tmp_path, place, **settings) as engine, machines(engine, tmp_path, 3) as all:
         all[0].start()
@@ -99,7 +100,8 @@ async def test_replicas_follow_their_holder_take_its_place_and_go(tmp_path: Path
         await until(lambda: told(engine, commits))
 
         async def followed() -> bool:
-            return heads(all) == Counter({f"{commit}\n": 2 for commit in commits})
+            # in a thread: the workers live in this one, and would not come to their turn
+            return await asyncio.to_thread(heads, all) == Counter({f"{commit}\n": 2 for commit in commits})
 
         await until(followed)
         where = await until(lambda: copied(engine, all, 2))
@@ -131,12 +133,28 @@ async def test_replicas_follow_their_holder_take_its_place_and_go(tmp_path: Path
             await until(lambda: copied(later, all, 1))
 
 
+async def test_a_disk_that_was_lost_is_filled_again_though_nothing_moved(tmp_path: Path, forge: Forge) -> None:
+    settings = OPEN | {"replicas": 2, "workers_expected": 2}
+    async with coordinator(tmp_path, "sqlite:", **settings) as engine, machines(engine, tmp_path, 2) as all:
+        for one in all:
+            one.start()
+        for n in range(4):
+            forge.create(f"lost/{n}", {"a.txt": b"1"})
+            await engine.core.sources.add(SYSTEM, forge.url(f"lost/{n}"))
+        await until(lambda: copied(engine, all, 2))
+        await all[1].stop()
+        shutil.rmtree(all[1].data / "mirrors")
+        all[1].start()
+        await until(lambda: copied(engine, all, 2))
+        assert sum(request.clone for request in forge.requests) == 4
+
+
 async def test_what_has_arrived_of_a_copy_that_is_given_up_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer = Offer(("noop",), {"own": 1}, mirror=True)
     async with (
-        coordinator(tmp_path, "sqlite:", **OPEN | {"grace": 600.0}) as engine,
+        coordinator(tmp_path, "sqlite:", **OPEN) as engine,
         hand(engine, offer=offer),
         machines(engine, tmp_path, 1) as (machine,),
     ):
@@ -234,8 +252,11 @@ async def test_a_new_holder_waits_for_who_has_it_before_it_clones(tmp_path: Path
     await replicating.recover(held, 0)  # nobody has it
 
 
-async def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Plans follow each other: what an earlier one ordered is withdrawn, and its task must end."""
+    monkeypatch.setattr("skep.worker.replicating._LOOK_SECONDS", 0.1)
     async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, machines(engine, tmp_path, 1) as (one,):
         one.start()
         context = await engine.submit(TaskSpec("copy", "replicate", arguments={"source": "src_of_an_earlier_plan"}))

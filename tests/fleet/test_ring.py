@@ -64,6 +64,17 @@ def test_who_comes_back_soon_finds_all_it_had() -> None:
     assert np.array_equal(Ring([Node("wrk_0"), *nodes(4)[1:]]).assign(NUMBERS, EVEN, before), before)
 
 
+def test_those_in_need_do_not_take_from_each_other() -> None:
+    """One has nearly everything, and the others, who have too little, would only exchange what they have."""
+    ring, few = Ring(nodes(4)), NUMBERS[:9]
+    first, second = (next(n for n in range(9) if ring.owner(ring.next_place(few))[n] == member) for member in (0, 1))
+    before = np.full(9, 3, np.int32)
+    before[first], before[second] = 1, 0  # each has what belongs to the other
+    after = ring.assign(few, np.ones(9), before)
+    assert (after[first], after[second]) == (1, 0)
+    assert np.array_equal(ring.assign(few, np.ones(9), after), after)
+
+
 def test_replicas_are_at_different_members_and_missing_where_there_are_too_few() -> None:
     ring = Ring(nodes(4))
     primary = ring.assign(NUMBERS, EVEN, NONE)

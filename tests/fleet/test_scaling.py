@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.fleet.scaling import Aim, Load, wanted
+from skep.fleet.scaling import Aim, wanted
+from skep.model.answers import TaskLoad
 
 _SOME = st.integers(0, 10_000)
-_LOADS = st.builds(Load, workers=st.integers(0, 100), ready=_SOME, placed=_SOME, ended=_SOME)
+_WORKERS = st.integers(0, 100)
+_TASKS = st.builds(TaskLoad, ready=_SOME, placed=_SOME, ended=_SOME)
 _AIMS = st.builds(
     lambda least, more, within: Aim(least, least + more, within),
     st.integers(0, 20),
@@ -17,39 +19,39 @@ _AIMS = st.builds(
 
 
 @pytest.mark.parametrize(
-    ("load", "number"),
+    ("workers", "tasks", "number"),
     [
-        (Load(0, 0, 0, 0), 1),
-        (Load(0, 5, 0, 0), 1),
-        (Load(2, 0, 2, 0), 2),
-        (Load(2, 0, 1, 50), 1),
-        (Load(1, 0, 0, 0), 1),
-        (Load(2, 4, 2, 0), 3),  # nothing was done yet: nobody knows how fast they are
-        (Load(2, 30, 4, 60), 3),  # half of what they did comes on top
-        (Load(2, 1_000, 4, 60), 4),
-        (Load(9, 1_000, 9, 60), 10),
+        (0, TaskLoad(0, 0, 0), 1),
+        (0, TaskLoad(5, 0, 0), 1),
+        (2, TaskLoad(0, 2, 0), 2),
+        (2, TaskLoad(0, 1, 50), 1),
+        (1, TaskLoad(0, 0, 0), 1),
+        (2, TaskLoad(4, 2, 0), 3),  # nothing was done yet: nobody knows how fast they are
+        (2, TaskLoad(30, 4, 60), 3),  # half of what they did comes on top
+        (2, TaskLoad(1_000, 4, 60), 4),
+        (9, TaskLoad(1_000, 9, 60), 10),
     ],
 )
-def test_as_many_as_do_what_waits_within_a_minute(load: Load, number: int) -> None:
-    assert wanted(load, Aim()) == number
+def test_as_many_as_do_what_waits_within_a_minute(workers: int, tasks: TaskLoad, number: int) -> None:
+    assert wanted(workers, tasks, Aim()) == number
 
 
 def test_who_has_longer_needs_fewer() -> None:
-    load = Load(4, 100, 8, 100)
-    assert [wanted(load, Aim(within=within)) for within in (60.0, 120.0, 600.0)] == [8, 6, 5]
+    tasks = TaskLoad(100, 8, 100)
+    assert [wanted(4, tasks, Aim(within=within)) for within in (60.0, 120.0, 600.0)] == [8, 6, 5]
 
 
-@given(_LOADS, _AIMS)
-def test_within_bounds_and_in_small_steps(load: Load, aim: Aim) -> None:
-    number = wanted(load, aim)
+@given(_WORKERS, _TASKS, _AIMS)
+def test_within_bounds_and_in_small_steps(workers: int, tasks: TaskLoad, aim: Aim) -> None:
+    number = wanted(workers, tasks, aim)
     assert aim.least <= number <= aim.most
-    if aim.least <= load.workers <= aim.most and load.workers:
-        assert load.workers - 1 <= number <= 2 * load.workers
-        if load.ready:
-            assert number >= load.workers
+    if aim.least <= workers <= aim.most and workers:
+        assert workers - 1 <= number <= 2 * workers
+        if tasks.ready:
+            assert number >= workers
 
 
-@given(_LOADS, _AIMS, st.integers(1, 1_000))
-def test_more_work_never_needs_fewer(load: Load, aim: Aim, more: int) -> None:
-    busier = Load(load.workers, load.ready + more, load.placed, load.ended)
-    assert wanted(busier, aim) >= wanted(load, aim)
+@given(_WORKERS, _TASKS, _AIMS, st.integers(1, 1_000))
+def test_more_work_never_needs_fewer(workers: int, tasks: TaskLoad, aim: Aim, more: int) -> None:
+    busier = TaskLoad(tasks.ready + more, tasks.placed, tasks.ended)
+    assert wanted(workers, busier, aim) >= wanted(workers, tasks, aim)

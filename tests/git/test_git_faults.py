@@ -88,7 +88,7 @@ async def test_an_unknown_host(follow: Follow) -> None:
 
 async def test_a_slow_upstream_times_out(forge: Forge, data: Path) -> None:
     forge.create("org/repo", {"a": b"1"})
-    forge.fault("", Fault(delay=0.6))
+    forge.fault("", Fault(delay=60.0))
     kind = GitKind(Settings(allow_networks=("127.0.0.0/8",), look_timeout=0.2), data, SystemClock(0))
     failure = await Follower(kind, forge.url("org/repo")).fail()
     assert failure.kind == "network" and "in time" in failure.message
@@ -99,7 +99,7 @@ async def test_closing_ends_looks_that_wait(forge: Forge, kind: GitKind) -> None
     import asyncio
 
     forge.create("org/repo", {"a": b"1"})
-    forge.fault("", Fault(delay=0.5))
+    forge.fault("", Fault(delay=60.0))
     looking = asyncio.ensure_future(Follower(kind, forge.url("org/repo")).look())
     cancelled = asyncio.ensure_future(Follower(kind, forge.url("org/repo")).look())
     while len(forge.requests) < 2:
@@ -191,7 +191,7 @@ async def test_a_fetch_that_takes_too_long_is_ended(forge: Forge, data: Path) ->
     one = Follower(kind, forge.url("org/repo"))
     look = await one.look()
     assert isinstance(look, Moved)
-    forge.fault("", Fault(delay=1.0))
+    forge.fault("", Fault(delay=60.0))
     failure = await kind.fetch(one.held, look, one.progress.append)
     assert isinstance(failure, Failure) and failure.kind == "network" and "0.3 s" in failure.message
     assert await kind.mend(one.held) is None

@@ -33,8 +33,8 @@ def repo(tmp_path: Path) -> Repo:
     return repo
 
 
-def children_of_this_process() -> str:
-    return Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text()
+def children_of_this_process() -> set[str]:
+    return set(Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text().split())
 
 
 class Door:
@@ -94,7 +94,7 @@ async def test_a_client_that_leaves_ends_the_child(repo: Repo) -> None:
     for stream in (serve.upload_pack(repo.folder, body_of(want), ""), serve.info_refs(repo.folder, "version=2")):
         async with aclosing(stream):
             assert await anext(stream)
-        assert children_of_this_process() == before
+        assert children_of_this_process() <= before
 
 
 async def test_a_client_that_leaves_amid_a_large_pack_makes_room(repo: Repo) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,12 +27,24 @@ def on_small_disk(folder: Path, **settings: Any) -> Iterator[RunningSkep]:
 
 @contextmanager
 def filled(folder: Path) -> Iterator[None]:
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(os.urandom(1 << 16))
-        except OSError:
-            pass
-    yield
-    filler.unlink()
+    """And it stays so: what others let go meanwhile is taken too."""
+    filler, full, over = folder / "filler", threading.Event(), threading.Event()
+
+    def fill() -> None:
+        with filler.open("wb", buffering=0) as file:
+            while not over.is_set():
+                try:
+                    file.write(os.urandom(1 << 16))
+                except OSError:
+                    full.set()
+                    over.wait(0.02)
+
+    filling = threading.Thread(target=fill)
+    filling.start()
+    try:
+        full.wait()
+        yield
+    finally:
+        over.set()
+        filling.join()
+        filler.unlink()

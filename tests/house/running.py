@@ -10,11 +10,12 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 _URL = re.compile(r"Skep is up at (http://\S+)")
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 
 
 class RunningSkep:
@@ -97,6 +98,11 @@ class RunningSkep:
         """Process ids of the worker and whatever else the server started."""
         listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(pid) for pid in listing.split()]
+
+    def kill_children(self) -> None:
+        for pid in self.children():
+            with suppress(ProcessLookupError):  # some are there for a moment only
+                os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
         self.process.kill()

@@ -21,7 +21,7 @@ from tests.house.running import RunningSkep
 
 def settled(skep: RunningSkep, node: str, held: int) -> dict[str, Any]:
     """Waits until so many objects are held and nothing waits."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while time.monotonic() < until:
         answer = skep.get("/api/v1/dataone/nodes", authorization=f"Bearer {skep.token}")[1]
         rows: list[dict[str, Any]] = [one for one in answer["nodes"] if one["id"] == node]
@@ -77,7 +77,7 @@ def test_harvest_change_kill_and_harvest_again(engines: dict[str, str], tmp_path
         before = len(node.requests)
         node.faults = Faults(delay=0.01)  # so that it is in the middle when it is killed
         skep.rows("source", "fetch", source["id"])
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while len(node.requests) < before + 800:
             assert time.monotonic() < until, skep.tail()
             time.sleep(0.01)
@@ -110,6 +110,11 @@ def test_a_node_is_paused_and_its_limits_change(tmp_path: Path) -> None:
         assert seen["paused"] and seen["limits"] == {"connections": 2, "rate": 50.0, "bytes": 64 << 20}
         assert skep.cli("dataone", "set", node.id, "--connections", "0", check=False).returncode == 2
         node.put("b", b"<eml>b</eml>", EML)
+        (seen,) = skep.rows("dataone", "reconcile", node.id, "--dry-run")
+        assert seen["counts"] == {"unchanged": 1, "new": 1} and seen["named"] == ["b"]
+        assert "1 new" in skep.cli("dataone", "reconcile", node.id, "--dry-run", "--since", "2001-01-01").stdout
         skep.cli("dataone", "set", node.id, "--resume")
         settled(skep, node.id, 2)
         assert "harvested" in skep.cli("dataone", "nodes").stdout
+        shown = skep.cli("dataone", "node", node.id).stdout
+        assert "2 held" in shown and "2 new" in shown and "everything dated before" in shown

@@ -34,5 +34,26 @@ def test_the_whole_index_comes_again_from_the_mirrors(tmp_path: Path, forge: For
         assert found(skep, "needle") == ["needle before", "needle before", "needle now", "needle now"]
 
 
+def test_letters_that_a_disk_has_changed_are_noticed_and_mended(tmp_path: Path, forge: Forge) -> None:
+    """While it serves, too: by whoever reads the index whole, at start and every day."""
+    with RunningSkep(tmp_path / "data", poll_min=3600.0, reindex_every=2.0) as skep:
+        forge.create("index/rot", {"a.txt": b"needle\n"})
+        skep.cli("source", "add", forge.url("index/rot"), "--wait")
+        spoil(skep)
+        while found(skep, "case:yes needle") != ["needle"]:
+            pass
+        skep.kill()
+        spoil(skep)
+        skep.start()
+        while found(skep, "case:yes needle") != ["needle"]:
+            pass
+
+
+def spoil(skep: RunningSkep) -> None:
+    for content in (skep.data / "index").glob("*/content"):
+        with content.open("r+b") as file:
+            file.write(b"N")
+
+
 def found(skep: RunningSkep, query: str) -> list[str]:
     return sorted(row["text"] for row in skep.rows("search", query))

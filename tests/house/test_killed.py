@@ -1,8 +1,6 @@
 """kill -9 at bad moments, full disks: what was acknowledged is there, and everything catches up by itself."""
 
-import os
 import random
-import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -77,8 +75,7 @@ def kill_while_asking(skep: RunningSkep, urls: list[str], chance: random.Random)
     if everything:
         skep.kill()
     else:
-        for pid in skep.children():
-            os.kill(pid, signal.SIGKILL)
+        skep.kill_children()
     for thread in asking:
         thread.join()
     if everything:

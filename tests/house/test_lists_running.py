@@ -26,7 +26,7 @@ def test_a_list_is_followed(tmp_path: Path) -> None:
 
 def _found(running: RunningSkep, files: int) -> str:
     """What a search finds once it finds so many files; a person would look again and again too."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while True:
         found = running.cli("search", "needle", check=False).stdout
         if found.count("needle of") >= files:

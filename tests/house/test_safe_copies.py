@@ -25,7 +25,7 @@ def skep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSkep]:
         yield running
 
 
-def until(true: Callable[[], object], seconds: float = 60.0) -> None:
+def until(true: Callable[[], object], seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not happen"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.testing.server import free_port
 from tests.house.running import SKEP, RunningSkep, environment
 
 
@@ -78,8 +79,7 @@ def test_senseless_settings(tmp_path: Path, setting: str, value: str, words: str
 
 
 def test_a_database_that_is_away(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     done = start(tmp_path, settings={"database": f"postgresql://someone:secret@127.0.0.1:{port}/skep"})
     assert done.returncode == 5
     assert f"{port}" in done.stderr

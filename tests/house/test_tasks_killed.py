@@ -5,7 +5,6 @@ A slice of some seconds belongs to every run; `make long LONG=600 SEED=5` goes o
 
 import os
 import random
-import signal
 import threading
 from pathlib import Path
 from time import monotonic
@@ -63,8 +62,7 @@ class Story:
             self.skep.kill()
             self.skep.start()
         else:
-            for pid in self.skep.children():
-                os.kill(pid, signal.SIGKILL)
+            self.skep.kill_children()
 
     def check(self) -> None:
         with Client(self.skep.url, self.skep.token) as client:

@@ -83,10 +83,10 @@ def adopt(searcher: TrigramSearcher, tmp_path: Path) -> Adopt:
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Both ways of finding lines: the second is all there is where hyperscan has no wheel."""
     if request.param == "re2":
-        monkeypatch.setattr("skep.engines.index.trigram.match.hyperscan", None)
+        monkeypatch.setattr("skep.engines.index.trigram.scanned.hyperscan", None)
     else:
-        monkeypatch.setattr("skep.engines.index.trigram.match._WORTH", -1)
-        monkeypatch.setattr("skep.engines.index.trigram.match._WORTH_FOLDED", -1)
+        monkeypatch.setattr("skep.engines.index.trigram.pattern._WORTH", -1)
+        monkeypatch.setattr("skep.engines.index.trigram.finders._WORTH_READ", -1)
     yield request.param
 
 

@@ -22,7 +22,7 @@ FILES = 12
 STEPS: dict[str, tuple[Any, str, int]] = {
     "a shard is written": (build.ShardWriter, "finish", 10),
     "it is moved in": (folders, "_move", 10),
-    "its folder is synced": (folders, "sync_folder", 10),
+    "its folder is synced": (folders, "sync_folders", 10),
     "the adoption is committed": (tables.Tables, "adopt", 10),
     "the adoption is shown": (TrigramSearcher, "_show", 10),
     "what died is removed": (folders, "remove", 1),

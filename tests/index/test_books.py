@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.index.books import Book, Books, Definition, Entry, keys_of
+from skep.engines.index.books import Book, Books, Definition, Entry, keys_of, name_number
 from skep.engines.index.library import Library, merge, pick, write_book
 from skep.errors import Damaged
 from skep.model.search import BookInfo
@@ -17,7 +17,7 @@ def blob(n: int) -> str:
 
 
 def entry(n: int, count: int) -> Entry:
-    definitions = [Definition(10 * i, 3 + n % 5, i + 1, i % 12) for i in range(count)]
+    definitions = [Definition(10 * i, 3 + n % 5, i + 1, i % 12, name_number(b"name%d" % i)) for i in range(count)]
     return Entry(blob(n), definitions, f"facts {n}".encode())
 
 
@@ -45,6 +45,9 @@ def test_books_answer_like_a_dictionary(
     assert list(zip(*(array.tolist() for array in found), strict=True)) == expected
     ids = np.array([blob(n) for n in asked], np.bytes_)
     assert books.has(ids).tolist() == [n in known for n in asked]
+    for i in range(6):
+        defining = {blob(n).encode() for n, count in known.items() if count > i}
+        assert set(books.defining([name_number(b"NAME%d" % i)]).tolist()) == defining
     for book, which, places in books.find(ids):
         for n, place in zip(which.tolist(), places.tolist(), strict=True):
             assert book.facts(place) == f"facts {asked[n]}".encode()

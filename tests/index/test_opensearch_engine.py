@@ -39,6 +39,8 @@ NOT_HERE = {
     "test_a_large_merge_runs_in_another_process",
     "test_a_restart_changes_nothing",
     "test_damage_is_set_aside_and_told",
+    "test_damage_is_not_merged",
+    "test_shards_of_another_format_are_built_anew_and_do_not_stay",
     "test_a_search_notices_damage_and_the_others_answer",
     "test_the_first_hit_comes_before_the_last_shard_is_read",
 }
@@ -181,6 +183,15 @@ async def test_definitions_are_found_by_name(
             (hit,) = await find(one, term)
             assert (hit.path, hit.lines[0].text) == ("a", "def apple(): pass")
     await again.close()
+
+
+async def test_a_definition_is_found_behind_a_thousand_uses(
+    searcher: OpenSearchSearcher, adopt: Adopt, tmp_path: Path
+) -> None:
+    await adopt({b"%03d" % n: b"%d: apple()\n" % n * 10 for n in range(300)} | {b"z": APPLE})
+    assert await searcher.annotate(book(tmp_path / "built", "bok_1", APPLE))
+    first, *_ = await find(searcher, Term("content", "apple", False, False), Limits(lines=5, look=10))
+    assert first.path == "z"
 
 
 async def test_a_delta_cannot_smuggle(searcher: OpenSearchSearcher, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from skep.engines.db.base import Database, Tx
 from skep.engines.index.base import Side
 from skep.engines.index.trigram import TrigramSearcher, open_trigram
+from skep.engines.index.trigram.manifest import FORMAT, seal
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part
 from skep.errors import NoSpace
@@ -214,11 +216,11 @@ async def test_what_dies_during_a_merge_is_dead_after_it(
 
 async def test_a_large_merge_runs_in_another_process(searcher: TrigramSearcher, adopt: Adopt) -> None:
     content = b"some words on a line\n" * 50_000
-    await adopt({b"a": content, b"b": content, b"c": content, b"d": content})
+    await adopt({name: name + content for name in (b"a", b"b", b"c", b"d")})
     await adopt({}, base="c1", gone=(b"a", b"b"))
     assert await searcher.merge_once()
     assert searcher.size().documents == 2
-    assert searcher.size().bytes == 2 * len(content)
+    assert searcher.size().bytes == 2 * len(b"a" + content)
     assert not await searcher.merge_once()
 
 
@@ -257,12 +259,35 @@ async def test_damage_is_set_aside_and_told(
     assert [one.shard for one in damage] == [delta.shards[0].id]
     assert await again.lost() == ["src_2"]
     assert again.standing(2) is None
-    assert await paths(again, "apple") == ["a"]
+    hits = again.search(parse("apple"), VISIBLE, EVERYTHING)
+    assert [hit.path async for hit in hits] == ["a"]
+    assert (hits.partial, hits.counted.exact) == (True, False), "until it is built anew"
+    mine = again.search(parse("apple"), np.arange(2) == 1, EVERYTHING)
+    assert [hit.path async for hit in mine] == ["a"]
+    assert not mine.partial, "who may not see what is lost misses nothing"
     anew = make_delta(tmp_path / "anew", {b"x": b"apple xyz\n"}, commit="n1", number=2)
     assert await again.adopt(anew, fence(2))
     assert await again.lost() == []
     assert await again.check() == []
-    assert await paths(again, "apple") == ["a", "x"]
+    hits = again.search(parse("apple"), VISIBLE, EVERYTHING)
+    assert sorted([hit.path async for hit in hits]) == ["a", "x"]
+    assert not hits.partial
+    await again.close()
+
+
+async def test_shards_of_another_format_are_built_anew_and_do_not_stay(
+    searcher: TrigramSearcher, adopt: Adopt, tmp_path: Path, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await adopt(OLD, number=1)
+    delta = await adopt({b"x": b"apple xyz\n"}, number=2)
+    folder = tmp_path / "index" / delta.shards[0].id
+    older = msgspec.structs.replace(Shard(folder).manifest, format=FORMAT - 1)
+    (folder / "manifest").write_bytes(seal(older))
+    again = await reopened(searcher, tmp_path, db)
+    assert not folder.exists()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]  # nothing is wrong
+    assert await again.lost() == ["src_2"]
+    assert await paths(again, "apple") == ["a"]
     await again.close()
 
 
@@ -278,12 +303,15 @@ def harm(path: Path, how: str) -> None:
     path.write_bytes(body[: len(body) // 2] if how == "cut" else body)
 
 
-@pytest.mark.parametrize("name", ["index", "content"])
-@pytest.mark.parametrize("how", ["cut", "flip"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("index", "cut"), ("content", "cut"), ("index", "flip"), ("content", "flip"), ("content", "end")],
+)
 async def test_a_search_notices_damage_and_the_others_answer(
     searcher: TrigramSearcher, adopt: Adopt, tmp_path: Path, name: str, how: str
 ) -> None:
-    """A shorter file is noticed before it is touched, wrong places when they lead nowhere; wrong letters by `check`."""
+    """A shorter file is noticed before it is touched, wrong places when they lead nowhere, as does the
+    end of the last line; wrong letters by `check`."""
     await adopt(OLD, number=1)
     delta = await adopt({b"x%d" % n: b"apple xyz\n" * 200 for n in range(20)}, number=2)
     path = tmp_path / "index" / delta.shards[0].id / name
@@ -291,6 +319,9 @@ async def test_a_search_notices_damage_and_the_others_answer(
     with path.open("r+b") as file:  # in place: what is mapped is what is harmed
         if how == "cut":
             file.truncate(before // 2)
+        elif how == "end":
+            file.seek(before - 1)
+            file.write(b"z")
         else:
             sections = Shard(path.parent).manifest.sections
             file.seek(sections["offsets"].start if name == "index" else 0)
@@ -298,11 +329,22 @@ async def test_a_search_notices_damage_and_the_others_answer(
     hits = searcher.search(parse("apple"), VISIBLE, EVERYTHING)
     found = {hit.source async for hit in hits}
     assert 1 in found
-    if how == "cut" or name == "index":
+    if how in ("cut", "end") or name == "index":
         assert found == {1}
         assert hits.partial
         await asyncio.gather(*searcher._losing)
     assert [one.shard for one in await searcher.check()] == [delta.shards[0].id]
+    assert await searcher.lost() == ["src_2"]
+
+
+async def test_damage_is_not_merged(searcher: TrigramSearcher, adopt: Adopt, tmp_path: Path) -> None:
+    """What is merged has a checksum of its own, and nobody would find it any more."""
+    await adopt(OLD, number=1)
+    delta = await adopt({b"x%d" % n: b"apple xyz\n" * 200 for n in range(20)}, number=2)
+    await adopt({}, number=2, base=delta.commit, gone=tuple(b"x%d" % n for n in range(9)))
+    harm(tmp_path / "index" / delta.shards[0].id / "content", "flip")
+    while await searcher.merge_once():
+        pass
     assert await searcher.lost() == ["src_2"]
 
 

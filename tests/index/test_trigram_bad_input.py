@@ -3,6 +3,7 @@
 import pytest
 
 from skep.engines.index.trigram import TrigramSearcher
+from skep.engines.index.trigram.finders import finder
 from skep.errors import BadQuery
 from skep.model.search import Limits, Or, Term
 from skep.search.query import parse
@@ -22,6 +23,32 @@ async def test_a_minified_file(searcher: TrigramSearcher, adopt: Adopt) -> None:
         (line,) = hit.lines
         assert (line.number, line.column) == (1, 8 * 650_000 + 1)
         assert len(line.text) < 500
+
+
+@pytest.mark.usefixtures("engine")
+async def test_of_a_line_too_long_for_a_pattern_nothing_is_claimed(searcher: TrigramSearcher, adopt: Adopt) -> None:
+    """A large pattern is matched against its beginning only, and the answer says so."""
+    await adopt({b"min.js": b"ab" * 500_000 + b"1needle\n", b"short": b"ab1needle\n"})
+    for pattern, whole in (("b[0-9]needle", True), ("b\\PL(?:[^a-y]?x){0,200}needle", False)):
+        hits = searcher.search(content(pattern, regex=True), VISIBLE, Limits())
+        found = {hit.path async for hit in hits}
+        assert (found == {"min.js", "short"}, hits.partial, hits.counted.exact) == (whole, not whole, whole)
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_text_of_any_length_is_found(searcher: TrigramSearcher, adopt: Adopt) -> None:
+    """However much was read before: it needs no pattern, by which a long line would be matched in part only."""
+    await adopt({b"long": b"x" * 30_000 + b"\n"})
+    for case in (True, False):
+        (hit,) = await find(searcher, content("x" * 9_999, case=case))
+        assert [line.column for line in hit.lines] == [1]
+
+
+def test_of_matches_at_every_character_few_are_looked_at() -> None:
+    """Of a line of megabytes, looking at all of them takes longer than a search may."""
+    empty = finder(content("y*", regex=True))
+    assert empty.spans(b"xxyyx") == [(0, 0), (2, 4)]
+    assert empty.spans(b"x" * 100_000 + b"y") == [(0, 0)]
 
 
 async def test_a_file_with_only_carriage_returns(searcher: TrigramSearcher, adopt: Adopt) -> None:

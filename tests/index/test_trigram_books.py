@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from skep.engines.db.base import Database
-from skep.engines.index.books import Definition, Entry
+from skep.engines.index.books import Definition, Entry, name_number
 from skep.engines.index.library import write_book
 from skep.engines.index.trigram import TrigramSearcher, open_trigram
 from skep.model.search import BookInfo
@@ -18,7 +18,9 @@ def blob(content: bytes) -> str:
 
 def book(folder: Path, name: str, *contents: bytes) -> BookInfo:
     folder.mkdir(exist_ok=True)
-    return write_book(folder, name, [Entry(blob(one), [Definition(4, 5, 1, 1)], b"") for one in contents], 1)
+    return write_book(
+        folder, name, [Entry(blob(one), [Definition(4, 5, 1, 1, name_number(one[4:9]))], b"") for one in contents], 1
+    )
 
 
 async def test_books_outlive_the_process(searcher: TrigramSearcher, adopt: Adopt, db: Database, tmp_path: Path) -> None:

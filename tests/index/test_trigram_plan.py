@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.engines.index.dialect import compile_term
-from skep.engines.index.trigram import match
-from skep.engines.index.trigram.keys import KEYS, document_keys
-from skep.engines.index.trigram.match import Finder, Matches, Pattern, finder
+from skep.engines.index.trigram import pattern as patterned
+from skep.engines.index.trigram.finders import finder
+from skep.engines.index.trigram.keys import FOLD, Distinct
+from skep.engines.index.trigram.match import Finder, Matches
 from skep.engines.index.trigram.parse import parse
+from skep.engines.index.trigram.pattern import Pattern
 from skep.engines.index.trigram.plan import All, Grams, Pair, Plan, plan
 from skep.engines.index.trigram.syntax import NotUnderstood
 from skep.errors import BadQuery
@@ -81,9 +83,8 @@ def allows(need: Plan | None, keys: set[int]) -> bool:
 
 
 def keys_of(text: bytes) -> set[int]:
-    import numpy as np
 
-    return set(document_keys(text, np.zeros(KEYS, bool)).tolist())
+    return set(Distinct().keys(text).tolist())
 
 
 @settings(max_examples=600, deadline=None, derandomize=True)
@@ -99,11 +100,18 @@ def test_whatever_matches_is_a_candidate(pattern: str, text: str, case: bool) ->
         assert allows(finder(term).plan, keys_of(content))
 
 
+def test_of_a_long_pattern_not_everything_is_looked_up() -> None:
+    need = finder(Term("content", "(a|b)" * 1500 + ".*needle", True, True)).plan
+    assert isinstance(need, All)
+    assert len(need.parts) < 20
+    assert isinstance(need.parts[0], Grams), "what has no alternatives says most"
+
+
 def lines_of(finder: Finder, text: bytes) -> list[bytes]:
     """The first line stands apart, as it does when it is not the beginning of what was read."""
     apart = b"\n" + text
     found = Matches([], [], [])
-    finder.find(apart, 1, len(apart), lambda: None, found)
+    finder.find(apart, [(1, len(apart))], lambda: None, found)
     for start, end, line in zip(found.starts, found.ends, found.lines, strict=True):
         assert start <= end <= line
         assert b"\n" not in apart[start:line]
@@ -120,11 +128,11 @@ def test_every_way_finds_the_lines_that_match(pattern: str, lines: list[str | by
         return
     raw = [line.encode() if isinstance(line, str) else line for line in lines]
     text = b"".join(line + b"\n" for line in raw)
-    worth, match._WORTH = match._WORTH, -1 if quick else 1 << 30
+    worth, patterned._WORTH = patterned._WORTH, -1 if quick else 1 << 30
     try:
         found = lines_of(Pattern(term), text)
     finally:
-        match._WORTH = worth
+        patterned._WORTH = worth
     assert found == [line for line in text.split(b"\n")[:-1] if regex.search(line)]
 
 
@@ -172,3 +180,15 @@ def test_a_catastrophic_pattern_is_linear(tmp_path: Path) -> None:
     text = b"a" * 200_000 + b"\n"
     for pattern in ["(a+)+$x", "(a|aa)+b", "(.*)*(.*)*b", "(a*)*(b*)*c", "(?:a?){50}a{50}b"]:
         assert not lines_of(finder(Term("content", pattern, True, True)), text)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.binary(max_size=60), max_size=6), st.sampled_from([1, 700, 20_000]))
+def test_the_keys_of_a_document_short_or_long_are_all_and_distinct(texts: list[bytes], times: int) -> None:
+    distinct = Distinct()
+    for text in (text * times for text in texts):  # one after the other: nothing is left of the one before
+        folded = text.translate(FOLD)
+        wanted = {folded[n] << 12 | folded[n + 1] << 6 | folded[n + 2] for n in range(min(len(text), 4_000) - 2)}
+        found = distinct.keys(text).tolist()
+        assert len(found) == len(set(found))
+        assert set(found) == wanted

@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.books import KINDS, Definition, Entry
+from skep.engines.index.books import KINDS, Definition, Entry, name_number
 from skep.engines.index.library import write_book
-from skep.engines.index.ranking import BASENAME, DEFINITION, STEM, SUBSTRING, WORD, Facts, parts, path_place, score
+from skep.engines.index.ranking import (
+    BASENAME,
+    DEFINITION,
+    STEM,
+    SUBSTRING,
+    WHOLE_NAME,
+    WORD,
+    Facts,
+    parts,
+    path_place,
+    per_file,
+    score,
+)
 from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher
 from skep.model.search import (
     GENERATED,
@@ -58,7 +70,8 @@ def definitions(path: str, content: bytes) -> list[Definition]:
     for name, kind in DEFINED.get(path, ()):
         word = b"class " if kind == "class" else b"def "
         at = content.index(word + name.encode()) + len(word)
-        made.append(Definition(at, len(name), content.count(b"\n", 0, at) + 1, KINDS.index(kind)))
+        line = content.count(b"\n", 0, at) + 1
+        made.append(Definition(at, len(name), line, KINDS.index(kind), name_number(name.encode())))
     return made
 
 
@@ -96,6 +109,21 @@ async def test_what_is_defined_comes_before_what_is_used(ask: Ask) -> None:
     assert (await order(ask, word("Parser")))[:2] == ["src/tree.py", "src/parser.py"]
 
 
+async def test_a_definition_is_found_behind_a_thousand_uses(searcher: TrigramSearcher, tmp_path: Path) -> None:
+    """Only a few lines are looked at for the sake of the order: those of the file that defines it first."""
+    files = [Document(b"a/%03d.py" % n, blob_of(b"%d" % n), b"x = needle(1)\n" * 200) for n in range(300)]
+    defined = Document(b"z/deep.py", blob_of(b"z"), b"y = 1\ndef needle(n): ...\n")
+    shards = TrigramBuilder().build(1, [*files, defined, *files], tmp_path / "built", lambda _: None)
+    assert await searcher.adopt(Delta("src_1", 1, (Tip("main", "c1"),), None, shards), fence())
+    entry = Entry(defined.blob, [Definition(10, 6, 2, 1, name_number(b"needle"))], b"")
+    assert await searcher.annotate(write_book(tmp_path, "bok_1", [entry], 1))
+    for text in ("needle", "NEEDLE", "needle(", "def needle"):
+        hits = [hit async for hit in searcher.search(word(text), VISIBLE, Limits(lines=5, look=10))]
+        assert hits[0].path == "z/deep.py"
+    hits = [hit async for hit in searcher.search(word("x = needle"), VISIBLE, Limits(lines=5, look=10))]
+    assert hits[0].path.startswith("a/")
+
+
 async def test_sources_come_before_tests_and_words_before_parts(ask: Ask) -> None:
     found = await order(ask, word("parse", "content"))
     assert found.index("src/use.py") < found.index("tests/test_tree.py")
@@ -117,6 +145,8 @@ async def test_a_name_of_a_file_is_a_hit(ask: Ask) -> None:
 async def test_symbols(ask: Ask) -> None:
     hits = await ask(word("parse", "symbol"))
     assert {hit.path for hit in hits} == set(DEFINED)
+    points = {hit.path: hit.score for hit in hits}
+    assert points["src/tree.py"] > 2 * points["src/reparse.py"], "a name as it is asked for, and one that has it inside"
     exact = await ask(Term("symbol", "^parse$", True, True))
     assert {hit.path for hit in exact} == {"src/tree.py", "vendor/old/tree.py"}
     (line,) = exact[0].lines
@@ -177,6 +207,26 @@ def test_points() -> None:
         "often",
         "test",
     ]
-    assert path_place(b"src/tree.py", 4, 8) == path_place(b"src/tree.py", 4, 11) == STEM
+    assert path_place(b"src/tree.py", 4, 8) == STEM
+    assert path_place(b"src/tree.py", 4, 11) == path_place(b"a/src/tree.py", 2, 13) == WHOLE_NAME
+    assert path_place(b"a/src/tree.py", 3, 13) == BASENAME
     assert path_place(b"src/tree.py", 4, 7) == BASENAME
     assert path_place(b"src/tree.py", 0, 3) < BASENAME
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ([30, 20], 10_000),
+        ([80], 50),
+        ([1000, 1, 1], 48),
+        ([30, 15, 10], 25),
+        ([8] * 10, 5),
+        ([500] * 100, 5),
+        ([], 10_000),
+    ],
+)
+def test_lines_of_a_file_where_not_all_have_room(sizes: list[int], wanted: int) -> None:
+    assert per_file(sizes, Limits(share=50)) == wanted
+    assert per_file(sizes, Limits(share=50, lines_per_file=3)) == 3
+    assert per_file(sizes, Limits()) == 10_000

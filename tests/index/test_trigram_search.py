@@ -8,9 +8,11 @@ import pytest
 
 from skep.engines.index.trigram import TrigramSearcher
 from skep.engines.index.trigram.excerpt import excerpt
+from skep.engines.index.trigram.light import Light
 from skep.engines.index.trigram.shard import Shard
+from skep.engines.index.trigram.show import Show
 from skep.errors import BadQuery
-from skep.model.search import And, Limits, Line, Not, Or, Term, Within
+from skep.model.search import And, Counted, FileHit, Limits, Line, Not, Or, Term, Within
 from skep.search.query import parse
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, find, places
 
@@ -52,6 +54,27 @@ async def test_lines_are_those_of_every_word_that_was_wanted(searcher: TrigramSe
         Line(3, 2, "\treturn helper(1);", ((1, 7),)),
     )
     assert [hit.lines for hit in await find(searcher, parse("file:main"))] == [()]
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"(todo file:\.py$) or (fixme file:\.go$)",
+        r"-((-todo or -file:\.py$) (-fixme or -file:\.go$))",
+        r"(file:py or file:go) ((todo file:\.py$) or (content:fixme file:\.go$ -(file:py or -two)))",
+    ],
+)
+async def test_lines_are_those_of_the_parts_that_are_true(searcher: TrigramSearcher, adopt: Adopt, text: str) -> None:
+    same = b"todo one\nfixme two\nneither\ntodo fixme\n"
+    await adopt({b"a.py": same, b"b.txt": same})
+    await adopt({b"c.go": same, b"d.py": same}, number=2)
+    wanted = {"a.py": [1, 4], "c.go": [2, 4], "d.py": [1, 4]}
+    found = await find(searcher, parse(text))
+    assert {hit.path: [line.number for line in hit.lines] for hit in found} == wanted
+    counting = searcher.search(parse(text), VISIBLE, Limits(lines=1, count=100, rank=False))
+    assert len([hit async for hit in counting]) == 1
+    assert counting.counted == Counted(3, 6, True)
 
 
 async def test_only_what_the_caller_may_see(searcher: TrigramSearcher, adopt: Adopt) -> None:
@@ -170,3 +193,29 @@ def test_ranges_are_characters_of_the_text() -> None:
     assert excerpt(1, line, [(0, 3), (2, 6), (7, 8)]) == Line(1, 1, "日本 x", ((0, 2), (3, 4)))
     assert excerpt(1, b"\xff\xffab", [(2, 4)]) == Line(1, 3, "\ufffd\ufffdab", ((2, 4),))
     assert excerpt(1, b"abc", [(1, 1)]) == Line(1, 2, "abc", ())
+
+
+async def test_what_came_before_time_was_over_is_counted(
+    searcher: TrigramSearcher, adopt: Adopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread is deep inside something, and cannot say how much there is."""
+    await adopt({b"f%03d" % n: b"honey\n" for n in range(70)})
+    shown, go_on = Show.hit, threading.Event()
+    left = iter(range(64))  # that many hits cross to the loop at once
+
+    def stuck(self: Show, light: Light, most: int) -> FileHit:
+        if next(left, None) is None:
+            go_on.wait(60)
+        return shown(self, light, most)
+
+    monkeypatch.setattr(Show, "hit", stuck)
+    monkeypatch.setattr("skep.engines.index.trigram.hits._BATCH_SECONDS", 3600.0)
+    hits = searcher.search(parse("honey"), VISIBLE, Limits(lines=100, seconds=600.0))
+    try:
+        await anext(hits)
+        assert hits._work
+        hits._work.deadline = 0.0
+        assert len([hit async for hit in hits]) == 63
+        assert (hits.partial, hits.counted) == (True, Counted(64, 64, exact=False))
+    finally:
+        go_on.set()

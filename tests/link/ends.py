@@ -41,6 +41,8 @@ class MemoryDesk(QuietDesk):
         self.ending: list[str] = []
         self.lingering: asyncio.Event | None = None
         self.left: list[str] = []
+        #: those of them that were not sent away
+        self.down: list[str] = []
         #: awaited before outcomes are answered
         self.slow: asyncio.Event | None = None
         self.refuse: set[int] = set()
@@ -102,9 +104,10 @@ class MemoryDesk(QuietDesk):
             case _:
                 raise NotFound("there is no such thing", hint="look elsewhere")
 
-    async def gone(self, member: str, boot: int) -> None:
+    async def gone(self, member: str, boot: int, *, down: bool) -> None:
         await self._linger(member)
         self.left.append(member)
+        self.down += [member] if down else []
         await self.tell()
 
     async def _linger(self, who: str) -> None:
@@ -160,7 +163,7 @@ class MemoryOutpost:
         self.wanted += sources
 
     async def until(self, ready: Callable[[], bool]) -> None:
-        async with self.changed, asyncio.timeout(20):
+        async with self.changed, asyncio.timeout(60):
             await self.changed.wait_for(ready)
 
     def post(self, numbers: Sequence[int], padding: int = 0) -> None:

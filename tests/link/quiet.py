@@ -10,7 +10,7 @@ from skep.engines.db.bells import Bells
 from skep.link.messages import Beat, Hello, Open
 from skep.model.credential import Key
 
-_PATIENCE = 30.0
+_PATIENCE = 120.0
 
 
 class QuietDesk:
@@ -33,7 +33,7 @@ class QuietDesk:
     async def watch(self, hello: Hello) -> None:
         await asyncio.Event().wait()
 
-    async def beat(self, member: str, beat: Beat) -> None:
+    async def beat(self, member: str, boot: int, beat: Beat) -> None:
         self.beats.append(beat)
         await self.tell()
 

@@ -26,8 +26,11 @@ def failed(n: int) -> Outcome:
     return Outcome(n, "src_1", 1, 0.0, 0.0, Failed(Failure("network", "no"), 1))
 
 
-async def test_a_million_outcomes_at_once(desk: MemoryDesk, server: LinkServer, attach: Attach, target: str) -> None:
+async def test_a_million_outcomes_at_once(
+    desk: MemoryDesk, server: LinkServer, attach: Attach, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who does not wait for answers is made to wait: what it sent beyond a bound stays with itself."""
+    monkeypatch.setattr("skep.link.session._LEAST_SILENCE", 600.0)  # it never beats, and is not let go for that
     desk.slow = asyncio.Event()
     sent = 0
 

@@ -31,7 +31,7 @@ async def test_writing_to_a_member_that_has_just_left_is_an_error_for_people(tar
             await Wire(call, Joiner(DownFrame)).read()
             call.cancel()
             with pytest.raises(Broken, match="the link broke off"):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while True:
                         await wire.write([Welcome(PROTOCOL, 1.0)])
     finally:

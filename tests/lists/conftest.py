@@ -107,7 +107,7 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[ListHouse]:
         clock,
         topics,
         sources,
-        Apply(database, clock, fleet, sources),
+        Apply(database, clock, fleet, sources.catalogue),
         lambda _: tmp_path / "list.git",
         Asking(http, Guard(settings, clock, local=False), clock, keys),
         3_600.0,

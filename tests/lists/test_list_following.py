@@ -35,7 +35,7 @@ async def test_files_defaults_and_orders(house: ListHouse) -> None:
     await house.work_for("w1")
     await house.work_for("w2")
     house.clock.time += 1
-    await house.fleet.beat("w1", "", {})
+    await house.fleet.beat("w1", 1, "", {})
     _, listed = await house.repository(
         {
             "DEFAULTS": b"team: all\nhot: true\n",

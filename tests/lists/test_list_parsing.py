@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from skep.config import Settings
 from skep.model.source import SourceSettings
+from skep.sources.catalogue import Address
 from skep.sources.git.addresses import GitAddresses
 from skep.sources.given import settings_of
 from skep.sources.lists.parse import Entry, Parsed, parse, parse_defaults
 from skep.sources.lists.yaml import BadYaml, read
-from skep.sources.service import Address
 
 ADDRESSES = GitAddresses(Settings())
 

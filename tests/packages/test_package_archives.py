@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.errors import BadInput, SkepError, TooLarge
@@ -101,7 +101,7 @@ def test_a_wrong_checksum_inside_a_zip(tmp_path: Path) -> None:
         unpack(tmp_path / "a", BOUNDS)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(form=st.sampled_from([*GOOD, "inside gz"]), at=st.integers(0, 2000), byte=st.integers(0, 255), cut=st.booleans())
 def test_damaged_archives_raise_only_our_own(tmp_path: Path, form: str, at: int, byte: int, cut: bool) -> None:
     body = bytearray(GOOD["tar" if form == "inside gz" else form])

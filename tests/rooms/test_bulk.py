@@ -5,7 +5,7 @@ import pytest
 from skep.errors import TooLarge
 from skep.model.answers import BulkItem
 from skep.model.caller import SYSTEM, Caller
-from skep.sources.bulk import MOST, Bulk, Wanted
+from skep.sources.bulk import MOST, Bulk, BulkSource
 from tests.rooms.house import WORKER_TOKEN, House
 
 WRITER = Caller("writer", frozenset({"read", "write"}))
@@ -13,7 +13,7 @@ WRITER = Caller("writer", frozenset({"read", "write"}))
 
 @pytest.fixture
 def bulk(house: House) -> Bulk:
-    return Bulk(house.db, house.clock, house.fleet, house.sources)
+    return Bulk(house.db, house.clock, house.sources)
 
 
 def fates(items: list[BulkItem]) -> list[str]:
@@ -26,17 +26,17 @@ async def test_each_url_has_its_own_fate(house: House, bulk: Bulk) -> None:
     items = await bulk.take(
         WRITER,
         [
-            Wanted("https://h.org/new"),
-            Wanted("https://h.org/known.git/"),
-            Wanted("https://h.org/known", labels=("a",)),
-            Wanted("https://h.org/known", labels=("b", "b")),
-            Wanted("https://h.org/new", visibility="public"),
-            Wanted("ext::sh -c x"),
-            Wanted("https://user:hunter2@h.org/x"),
-            Wanted("/srv/git"),
-            Wanted("https://h.org/hidden"),
-            Wanted("https://h.org/x", labels=("",)),
-            Wanted("https://h.org/y", ref="no/such/source"),
+            BulkSource("https://h.org/new"),
+            BulkSource("https://h.org/known.git/"),
+            BulkSource("https://h.org/known", labels=("a",)),
+            BulkSource("https://h.org/known", labels=("b", "b")),
+            BulkSource("https://h.org/new", visibility="public"),
+            BulkSource("ext::sh -c x"),
+            BulkSource("https://user:hunter2@h.org/x"),
+            BulkSource("/srv/git"),
+            BulkSource("https://h.org/hidden"),
+            BulkSource("https://h.org/x", labels=("",)),
+            BulkSource("https://h.org/y", ref="no/such/source"),
         ],
     )
     assert fates(items) == ["added", "known", "known", "updated", "known", *["refused"] * 6]
@@ -53,10 +53,10 @@ async def test_another_url_keeps_the_source(house: House, bulk: Bulk) -> None:
     items = await bulk.take(
         WRITER,
         [
-            Wanted("https://h.org/two", ref=one.id),
-            Wanted("https://h.org/uno", ref="h.org/one", labels=("x",)),
-            Wanted("https://h.org/uno"),
-            Wanted("https://h.org/one"),
+            BulkSource("https://h.org/two", ref=one.id),
+            BulkSource("https://h.org/uno", ref="h.org/one", labels=("x",)),
+            BulkSource("https://h.org/uno"),
+            BulkSource("https://h.org/one"),
         ],
     )
     assert fates(items) == ["refused", "updated", "known", "added"]
@@ -67,17 +67,17 @@ async def test_another_url_keeps_the_source(house: House, bulk: Bulk) -> None:
 
 async def test_thousands_go_to_the_worker_in_order(house: House, bulk: Bulk) -> None:
     await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
-    items = await bulk.take(WRITER, [Wanted(f"https://h.org/{n}") for n in range(2_500)])
+    items = await bulk.take(WRITER, [BulkSource(f"https://h.org/{n}") for n in range(2_500)])
     assert fates(items) == ["added"] * 2_500
     numbers = await house.db.read("SELECT number FROM source ORDER BY number")
     assert [row["number"] for row in numbers] == list(range(1, 2_501))
     ordered = await house.db.read("SELECT source FROM ordered WHERE member = 'wrk_1' AND kind = 'hold' ORDER BY n")
     assert [row["source"] for row in ordered] == [item.id for item in items]
-    again = await bulk.take(WRITER, [Wanted(f"https://h.org/{n}") for n in range(2_500)])
+    again = await bulk.take(WRITER, [BulkSource(f"https://h.org/{n}") for n in range(2_500)])
     assert fates(again) == ["known"] * 2_500
     assert (await house.sources.add(WRITER, "https://h.org/last")).source.number == 2_501
 
 
 async def test_too_many_are_refused_as_a_whole(bulk: Bulk) -> None:
     with pytest.raises(TooLarge):
-        await bulk.take(WRITER, [Wanted("https://h.org/x")] * (MOST + 1))
+        await bulk.take(WRITER, [BulkSource("https://h.org/x")] * (MOST + 1))

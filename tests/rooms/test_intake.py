@@ -1,7 +1,7 @@
 """Reports become changes: counted, fenced, told once, whatever is repeated."""
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.link.messages import Looked
@@ -129,7 +129,7 @@ STATES = st.lists(
 _count = iter(range(1_000_000))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(STATES)
 async def test_replaying_what_was_told_gives_where_every_entry_stands(
     house: House, states: list[tuple[Versions, int]]

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, SkepError
@@ -94,7 +94,7 @@ async def test_only_admins_make_them_and_bad_input_is_told(house: House) -> None
             await tokens.revoke(SYSTEM, id)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(steps=st.lists(st.tuples(st.sampled_from("jjjr"), st.integers(0, 2), st.integers(0, 2)), max_size=25))
 async def test_no_two_members_share_a_token_and_none_has_two(house: House, steps: list[tuple[str, int, int]]) -> None:
     """Against a model: who is bound to what, and what is revoked."""

@@ -14,7 +14,7 @@ from skep.model.run import Command, Ended, Limits
 from skep.runtime.processes import look
 from skep.runtime.service import Runtime
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 class Tag:

@@ -3,9 +3,10 @@
 import asyncio
 import signal
 
+import msgspec
 import pytest
 
-from skep.model.run import Limits
+from skep.model.run import Command, Ended, Limits
 from skep.runtime.service import Runtime
 from tests.runtime.conftest import Tag, Told, ended, script, shell
 
@@ -13,21 +14,29 @@ MB = 1_000_000
 
 
 async def test_time(runtime: Runtime, tag: Tag) -> None:
-    end = await ended(runtime, shell("sleep 1000", tag.word, limits=Limits(seconds=0.2)))
+    end = await ended(runtime, shell("sleep 1000", tag.word, limits=Limits(seconds=0.2), grace=60))
     assert (end.reason, end.signal, end.message) == ("time", signal.SIGTERM, "took longer than 0.2 s")
     assert tag.pids() == []
 
 
+async def late(runtime: Runtime, command: Command) -> tuple[Ended, bytes]:
+    """It took longer than it may, and was ready by then: how it ended, and what it said."""
+    told, seconds = Told(), 0.2
+    while not told.stdout:
+        seconds *= 2
+        end = await runtime.run(msgspec.structs.replace(command, limits=Limits(seconds=seconds)), told)
+    return end, told.stdout
+
+
 async def test_a_task_may_use_its_grace(runtime: Runtime) -> None:
-    told = Told()
     code = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"
-    end = await runtime.run(shell(code, limits=Limits(seconds=0.5), grace=60), told)
-    assert (end.reason, end.code, told.stdout) == ("time", 7, b"ready\nbye\n")
+    end, said = await late(runtime, shell(code, grace=60))
+    assert (end.reason, end.code, said) == ("time", 7, b"ready\nbye\n")
 
 
 async def test_who_ignores_the_friendly_signal_gets_the_other(runtime: Runtime, tag: Tag) -> None:
-    code = "trap '' TERM HUP INT; while :; do sleep 0.01; done"
-    end = await ended(runtime, shell(code, tag.word, limits=Limits(seconds=0.2), grace=0.2))
+    code = "trap '' TERM HUP INT; echo ready; while :; do sleep 0.01; done"
+    end, _ = await late(runtime, shell(code, tag.word, grace=0.2))
     assert (end.reason, end.signal) == ("time", signal.SIGKILL)
     assert tag.pids() == []
 
@@ -138,8 +147,10 @@ async def test_a_broken_pipe_ends_a_pipeline(runtime: Runtime) -> None:
 
 
 async def test_a_shell_bomb_leaves_others_alone(runtime: Runtime, tag: Tag) -> None:
-    """It doubles until it is ended; a run beside it does not notice."""
+    """It doubles again and again until it is ended; a run beside it does not notice."""
+    # bounded, so that a broken limit does not take the machine with it
+    code = "f() { [ $1 = 0 ] && exec sleep 1000; f $(($1-1)) | f $(($1-1)) & sleep 0.02; f $(($1-1)); }; f 7"
     beside = asyncio.create_task(ended(runtime, shell("sleep 2", task="beside")))
-    end = await ended(runtime, shell("f() { f | f & sleep 0.02; f; }; f", tag.word, limits=Limits(processes=100)))
+    end = await ended(runtime, shell(code, tag.word, limits=Limits(processes=100)))
     assert end.reason == "processes" and tag.pids() == []
     assert (await beside).ok

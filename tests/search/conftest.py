@@ -10,10 +10,13 @@ from typing import Any, Protocol
 
 import pytest
 
+from skep.analysis.facts import analyse
 from skep.analysis.language import classify
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.core import Core
+from skep.engines.index.books import Entry
+from skep.engines.index.library import write_book
 from skep.engines.index.trigram import TrigramBuilder
 from skep.model.caller import SYSTEM, Caller, Visibility
 from skep.model.search import Delta, Document, Fence, Limits, Tip
@@ -70,10 +73,16 @@ class Library:
         delta = self.delta(name, files, gone, whole=whole, tips=tips)
         return await self.adoption.adopt(Fence(delta.source, 1, 1000.0 + next(self._count)), delta, 0.0)
 
+    async def analyse(self, files: Files) -> None:
+        """What a worker does when they are searchable: find out what they define."""
+        documents = [document(path, text) for path, text in files.items()]
+        entries = [Entry(one.blob, analyse(one.path, one.content)[1], b"") for one in documents]
+        assert await self.rooms.searcher.annotate(write_book(self._folder, f"bok_{next(self._count)}", entries, 1))
+
     async def search(
         self, text: str, limits: Limits | None = None, *, caller: Caller = READER, page: str = ""
     ) -> SearchAnswer:
-        return await self.core.search.search(caller, text, limits or Limits(), page=page, with_facets=True)
+        return await self.core.search.search(caller, text, limits or Limits(seconds=600.0), page=page, with_facets=True)
 
     async def paths(self, text: str, *, caller: Caller = READER) -> list[str]:
         return [hit.path for hit in (await self.search(text, caller=caller)).hits]

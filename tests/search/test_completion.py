@@ -22,7 +22,7 @@ def offered(text: str, cursor: int | None = None) -> list[str]:
     ("text", "wanted"),
     [
         ("re", ["repo:"]),
-        ("c", ["content:", "case:", "count:"]),
+        ("c", ["content:", "case:", "count:", "commit:"]),
         ("foo -fi", ["foo -file:"]),
         ("(a or la", ["(a or lang:"]),
         ("repo:linux", ["repo:github.com/org/linux ", "repo:example.org/a/linux-tools "]),

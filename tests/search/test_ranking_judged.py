@@ -30,6 +30,29 @@ COPIES = {
     "lib/both.py": "# acquire and release on one line\n",
     "lib/apart.py": "# acquire\n\n\n\n\n\n\n\n\n\n\n\n# release\n",
 }
+#: better and worse of the same thing
+HOUSE = {
+    "lib/small.py": "def lower(house):\n    return house\n",
+    "lib/great.py": "class Lower:\n    pass\n\n\nLower()\nLower()\nLower()\n",
+    "lib/verb.py": "def limit(house):\n    return house\n",
+    "lib/field.py": "limit = 3\nuse(limit)\nuse(limit)\nuse(limit)\n",
+    "lib/uses.py": "hinge(1)\n",
+    "lib/notes.md": "hinge\nhinge\nhinge\nhinge\nhinge\nhinge\n",
+    "lib/one.py": "def open_door(house):\n    return house\n",
+    "lib/two.py": "def open(door):\n    return door\n\n\ndef door():\n    return open(door)\n",
+    "lib/longer.py": "def open_door_slowly(house):\n    return house\n",
+    "lib/bound.py": "open_door = 3\n",
+    "lib/Camel.java": "class House {\n    void closeDoor() {}\n}\n",
+    "lib/apart.py": "def close():\n    pass\n\n\ndef door():\n    close()  # the door\n",
+    "lib/said.py": 'raise Locked("cannot find the key")\n',
+    "conf/house.json": "{}\n",
+    "lib/reads.py": "# house.json\nopen('house.json')\nopen('house.json')\n",
+    "examples/roof.py": "def roof(house):\n    return house\n\n\nroof(1)\nroof(2)\n",
+    "lib/roof.py": "def roof(house):\n    return house\n",
+    "lib/Lib.rs": "mod stairs;\nuse stairs::up;\n",
+    "lib/steps.rs": "struct Stairs;\n",
+    "lib/mixed.py": "# the key cannot be had, find another\n",
+}
 
 #: query, better, worse
 JUDGED = [
@@ -45,13 +68,27 @@ JUDGED = [
     ("file:client", "src/http/client.py", "tests/test_client.py"),
     ("type:path client", "src/http/client.py", "vendor/http/client.py"),
     ("acquire release", "lib/both.py", "lib/apart.py"),
+    ("lower", "lib/small.py", "lib/great.py"),
+    ("case:no Lower", "lib/great.py", "lib/small.py"),
+    ("limit", "lib/verb.py", "lib/field.py"),
+    ("hinge", "lib/uses.py", "lib/notes.md"),
+    ("open door", "lib/one.py", "lib/two.py"),
+    ("open door", "lib/one.py", "lib/longer.py"),
+    ("open door", "lib/one.py", "lib/bound.py"),
+    ("close door", "lib/Camel.java", "lib/apart.py"),
+    ("cannot find the key", "lib/said.py", "lib/mixed.py"),
+    ("house.json", "conf/house.json", "lib/reads.py"),
+    ("conf/house.json", "conf/house.json", "lib/reads.py"),
+    ("roof", "lib/roof.py", "examples/roof.py"),
+    ("stairs", "lib/steps.rs", "lib/Lib.rs"),
 ]
 
 
 @pytest.fixture
 async def shelves(library: Library) -> Library:
-    await library.add("a/copies", COPIES)
-    await library.add("b/http", HTTP)
+    for name, files in (("a/copies", COPIES), ("b/http", HTTP), ("c/house", HOUSE)):
+        await library.add(name, files)
+        await library.analyse(files)
     return library
 
 
@@ -62,6 +99,14 @@ async def test_what_is_wanted_comes_first(shelves: Library) -> None:
         if better not in paths or (worse in paths and paths.index(better) > paths.index(worse)):
             wrong.append(f"{query}: {better} not before {worse} in {paths}")
     assert wrong == []
+
+
+async def test_words_together_are_found_behind_many_apart(library: Library) -> None:
+    """Each word by itself is in every file, many times: the first of them would fill the answer."""
+    apart = "\n".join(["pour the honey", "close the jar"] * 200 + ["x" * 80] * 200)
+    files = {f"src/{n:03}.txt": apart for n in range(100)}
+    await library.add("a/b", {**files, "src/zzz.txt": "the honey jar\n"})
+    assert (await library.paths("honey jar"))[0] == "src/zzz.txt"
 
 
 async def test_the_order_is_the_same_each_time(shelves: Library) -> None:

@@ -1,13 +1,18 @@
 """The room over a real index: what each kind of query answers, for whom, page by page."""
 
+from pathlib import Path
+from random import Random
+
+import msgspec
 import pytest
 
+from skep.engines.index.trigram import TrigramBuilder
 from skep.errors import BadQuery, NeedsToken
 from skep.model.caller import SYSTEM, Caller
-from skep.model.search import Limits
+from skep.model.search import Counted, Delta, Fence, Limits, Tip
 from skep.model.search_answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
 
-from .conftest import READER, Library
+from .conftest import READER, Library, document
 
 TOOLS = {
     "src/honey.py": "def honey():\n    return 1\n\n\nprint(honey())\n",
@@ -49,11 +54,11 @@ async def test_languages_facets_and_marks(bees: Library) -> None:
 
 
 async def test_facets_of_some_files_say_so(library: Library) -> None:
-    await library.add("many/x", {f"{n}.py": "word\n" * 60 for n in range(40)})
+    await library.add("many/x", {f"{n}.py": "word\n" * 60 for n in range(400)})
     found = (await library.search("word")).facets
     assert found is not None
     assert not found.exact
-    assert found.files == found.languages[0].files < 40
+    assert found.files == found.languages[0].files < 400
 
 
 async def test_files_paths_and_sources(bees: Library) -> None:
@@ -118,10 +123,10 @@ async def test_names_are_matched_line_by_line(bees: Library) -> None:
 
 async def test_count_and_lines(bees: Library) -> None:
     assert sum(len(hit.lines) for hit in (await bees.search("honey count:1")).hits) <= 1
-    answer = await bees.search("honey", Limits(lines=1))
+    answer = await bees.search("honey", Limits(seconds=60.0, lines=1))
     assert answer.partial
     assert answer.next_page
-    answer = await bees.search("honey count:all", Limits(lines=1))
+    answer = await bees.search("honey count:all", Limits(seconds=60.0, lines=1))
     assert not answer.partial
     assert (answer.counted.files, answer.counted.lines, answer.counted.exact) == (3, 3, True)
 
@@ -132,7 +137,7 @@ async def test_pages_while_the_index_changes(library: Library) -> None:
     await library.add("big/one", {**stays, "goes.txt": "needle\n"})
     await library.add("big/two", {"other.txt": "needle\n" * 3})
     seen: list[tuple[str, int]] = []
-    token, limits = "", Limits(lines=5)
+    token, limits = "", Limits(seconds=60.0, lines=5)
     for round in range(100):
         answer = await library.search("needle", limits, page=token)
         assert answer.lines <= 5
@@ -156,7 +161,7 @@ async def test_a_file_with_more_lines_than_a_page_goes_on_in_the_next(library: L
     lines: list[tuple[str, int]] = []
     token = ""
     for size in (10, 10, 6):
-        answer = await library.search("needle", Limits(lines=10), page=token)
+        answer = await library.search("needle", Limits(seconds=60.0, lines=10), page=token)
         assert answer.lines == size
         lines += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
         token = answer.next_page
@@ -164,14 +169,100 @@ async def test_a_file_with_more_lines_than_a_page_goes_on_in_the_next(library: L
     assert sorted(lines) == [*(("long.txt", n) for n in range(1, 26)), ("short.txt", 1)]
 
 
+async def test_lines_are_divided_among_files(library: Library) -> None:
+    """A file full of the word does not hide the others, and what is left of it comes when they were shown."""
+    texts = {f"{n:02}.txt": "a needle\n" for n in range(20)} | {
+        "full.txt": "needle\n" * 70,
+        "half.txt": "needle\n" * 30,
+    }
+    await library.add("a/b", {**texts, "needle.txt": "x\n"})
+    first = await library.search("needle", Limits(seconds=60.0, lines=40))
+    shown = {hit.path: (len(hit.lines), hit.more) for hit in first.hits}
+    assert {
+        "full.txt": (9, True),
+        "half.txt": (9, True),
+        "00.txt": (1, False),
+        "needle.txt": (0, False),
+    }.items() <= shown.items()
+    assert len(shown) == 23
+    seen, token, order = list[tuple[str, int]](), "", list[str]()
+    while True:
+        answer = await library.search("needle", Limits(seconds=60.0, lines=40), page=token)
+        assert sum(max(1, len(hit.lines)) for hit in answer.hits) <= 40
+        seen += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
+        order += [hit.path for hit in answer.hits]
+        token = answer.next_page
+        if not token:
+            break
+    assert sorted(seen) == sorted((path, n + 1) for path, text in texts.items() for n in range(text.count("\n")))
+    assert not answer.hits[-1].more
+    assert len(set(order[:23])) == 23
+    whole = await library.search("needle", Limits(seconds=60.0, lines=1000))
+    assert [len(hit.lines) for hit in whole.hits if hit.path == "full.txt"] == [70]
+
+
+@pytest.mark.parametrize("seed", [0, 3, 8])
+async def test_pages_have_every_line_once(library: Library, seed: int) -> None:
+    """Although few lines are looked at for the first page, and the order changes when more are for the next."""
+    chance = Random(seed)
+    folders = ("src", "tests", "vendor", "src/needle", "docs")
+    texts = {
+        f"{chance.choice(folders)}/{n}.txt": "".join(
+            chance.choice(("needle\n", "needles\n", "haystack\n")) for _ in range(int(chance.paretovariate(0.6)) % 90)
+        )
+        + "haystack\n" * 2_000  # so that not all of them are read at once
+        for n in range(80)
+    }
+    await library.add("a/b", texts)
+    lines = [(path, n) for path, text in texts.items() for n, line in enumerate(text.split(), 1) if line[0] == "n"]
+    for size in (3, 7, 25):
+        seen, token = list[tuple[str, int]](), ""
+        while True:
+            limits = Limits(seconds=60.0, lines=size, look=10)
+            answer = await library.core.search.search(READER, "content:needle", limits, page=token)
+            assert answer.lines <= size
+            seen += [(hit.path, line.number) for hit in answer.hits for line in hit.lines]
+            token = answer.next_page
+            if not token:
+                break
+        assert sorted(seen) == sorted(lines)
+
+
+async def test_pages_of_files_that_branches_have_different(library: Library, tmp_path: Path) -> None:
+    """One path, two files: each is shown once, with all its lines."""
+    await library.add("a/b", {"x.py": "start\n"})
+    id, number = library.ids["a/b"]
+    texts = {2: "needle two\nneedle three\n" * 3, 1: "needle one\n" * 6}
+    files = [
+        msgspec.structs.replace(document(f"{name}.py", f"# {name}\n{text}"), branches=bits)
+        for bits, text in texts.items()
+        for name in "xyz"
+    ]
+    shards = TrigramBuilder().build(number, files, tmp_path / "branches", lambda _: None)
+    tips = (Tip("main", "1" * 40), Tip("old", "2" * 40))
+    assert await library.adoption.adopt(Fence(id, 1, 5000.0), Delta(id, number, tips, None, shards), 0.0)
+    for size in (1, 2, 5, 8, 20):
+        seen, token = list[tuple[str, str, int]](), ""
+        while True:
+            answer = await library.search("content:needle", Limits(seconds=60.0, lines=size), page=token)
+            assert token or answer.hits[0].branch == "main", "which comes first of those as good as each other"
+            seen += [(hit.path, hit.branch, line.number) for hit in answer.hits for line in hit.lines]
+            token = answer.next_page
+            if not token:
+                break
+        assert len(seen) == len(set(seen)) == 3 * (6 + 6)
+
+
 async def test_pages_of_sources(library: Library) -> None:
     for n in range(5):
         await library.add(f"s/{n}", {"a": "x\n"})
-    first = await library.search("type:repo", Limits(lines=3))
-    second = await library.search("type:repo", Limits(lines=3), page=first.next_page)
+    first = await library.search("type:repo", Limits(seconds=60.0, lines=3))
+    second = await library.search("type:repo", Limits(seconds=60.0, lines=3), page=first.next_page)
     assert [one.name[-1] for one in first.sources] == ["0", "1", "2"]
     assert [one.name[-1] for one in second.sources] == ["3", "4"]
     assert (first.partial, second.partial, second.next_page) == (True, False, "")
+    assert (first.counted, second.counted) == (Counted(4, 0, False), Counted(5, 0))
+    assert (await library.search("type:repo", Limits(seconds=60.0, lines=1, count=100))).counted == Counted(5, 0)
 
 
 async def test_a_stream_ends_with_a_summary(bees: Library) -> None:
@@ -179,7 +270,7 @@ async def test_a_stream_ends_with_a_summary(bees: Library) -> None:
     assert isinstance(items[-1], SearchSummary)
     assert items[-1].files == 3
     assert all(isinstance(item, Hit) for item in items[:-1])
-    sources = [item async for item in await bees.core.search.stream(READER, "type:repo", Limits(lines=1))]
+    sources = [item async for item in await bees.core.search.stream(READER, "type:repo", Limits(seconds=60.0, lines=1))]
     assert [type(item) for item in sources] == [SourceHit, SearchSummary]
     with pytest.raises(BadQuery):
         await bees.core.search.stream(READER, "/(/", Limits())
@@ -195,7 +286,7 @@ async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
     with pytest.raises(BadQuery, match="pages"):
         await bees.core.search.stream(READER, "type:report x", Limits())
     bees.core.search.records["report"] = reports
-    answer = await bees.search("big licence:MIT type:report", Limits(lines=3), page="next")
+    answer = await bees.search("big licence:MIT type:report", Limits(seconds=60.0, lines=3), page="next")
     assert answer.records == [RecordHit("big licence:MIT", "reader", {"limit": 3, "page": "next"})]
     assert (answer.counted.files, answer.next_page, answer.partial) == (7, "more", True)
 

@@ -166,4 +166,4 @@ class SpaceMachine(RuleBasedStateMachine):
 
 
 TestSpaceAgainstAList = SpaceMachine.TestCase
-TestSpaceAgainstAList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestSpaceAgainstAList.settings = settings(max_examples=40, stateful_step_count=40)

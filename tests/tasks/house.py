@@ -1,7 +1,7 @@
 """A coordinator's task engine over a database, with a real link, and workers that attach to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,23 @@ from skep.loops import kept
 from skep.model.caller import SYSTEM
 from skep.model.credential import Key
 from skep.model.member import Offer
-from skep.model.task import Context, ContextSpec, Move, Need, Renew, Run, Task, TaskHold, TaskSpec
+from skep.model.task import (
+    Context,
+    ContextSpec,
+    ContextState,
+    Move,
+    Need,
+    Renew,
+    Run,
+    Task,
+    TaskHold,
+    TaskSpec,
+    TaskState,
+)
 from skep.roles.build import Rooms, open_rooms
 from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.moves import WORK, context_channel
+from skep.tasks.states import ENDED
 from skep.worker.doer import Doer, Doing, TaskFailed
 
 TOKEN = "secret"
@@ -30,9 +43,11 @@ class MovableClock(SystemClock):
     """The machine's time, and as much later as a test wants it to be."""
 
     ahead = 0.0
+    #: when it stands still
+    stopped: float | None = None
 
     def now(self) -> float:
-        return super().now() + self.ahead
+        return (super().now() if self.stopped is None else self.stopped) + self.ahead
 
 
 class Engine:
@@ -261,3 +276,10 @@ class Effects:
         for name, _, did in self.log:
             assert (name in running) == (did == "end"), self.log
             running ^= {name}
+
+
+def context_state(states: Collection[TaskState]) -> ContextState:
+    """FAILED only when all have ended: until then others may still do something."""
+    if any(state not in ENDED for state in states):
+        return "RUNNING"
+    return "FINISHED" if set(states) <= {"FINISHED"} else "FAILED"

@@ -10,9 +10,9 @@ import pytest
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.caller import SYSTEM
 from skep.model.member import Offer
-from skep.model.task import ContextSpec, Need, Run, TaskSpec, TaskState
+from skep.model.task import Chunk, ContextSpec, Need, Run, TaskSpec, TaskState
 from skep.tasks.service import _in_state
-from tests.tasks.house import Effects, Engine, command, hand
+from tests.tasks.house import Effects, Engine, MovableClock, command, hand
 
 
 async def test_needs_are_met_in_order_and_failures_cascade(engine: Engine) -> None:
@@ -86,7 +86,9 @@ async def test_a_worker_may_decline(engine: Engine) -> None:
 
 
 async def test_a_worker_that_declines_is_not_asked_for_every_task_at_once(engine: Engine) -> None:
+    assert isinstance(engine.clock, MovableClock)
     async with hand(engine) as worker:
+        engine.clock.stopped = engine.clock.now()  # it rests for a second, however long the machine takes for the rings
         worker.refusal = "not today"
         context = await engine.submit(*(command(f"t{n}") for n in range(200)))
         await engine.become(context, t0="WAITING")
@@ -94,6 +96,7 @@ async def test_a_worker_that_declines_is_not_asked_for_every_task_at_once(engine
             await engine.ring()
         declined = sum(task.attempt for task in (await engine.tasks(context)).values())
         assert declined <= 8, "its four places, and perhaps once more"
+        engine.clock.stopped = None
         worker.refusal = ""
         await engine.pass_time(5.0, worker)
         await engine.ended(context)
@@ -120,14 +123,24 @@ async def test_the_urgent_go_first(engine: Engine) -> None:
 async def test_a_higher_priority_cuts_into_a_long_row(engine: Engine) -> None:
     """The row refills its own places without a look at others; a newcomer is seen all the same."""
     effects = Effects()
-    async with hand(engine, slots=1, command=effects.on("wrk_1")):
+    reached = asyncio.Event()
+    work = effects.on("wrk_1")
+
+    async def do(run: Run) -> None:
+        if run.name == "t20":
+            reached.set()
+            await effects.gate("t20").wait()
+        await work(run)
+
+    async with hand(engine, slots=1, command=do):
         row = await engine.submit(*(command(f"t{n}") for n in range(400)))
-        while len(effects.begun()) < 20:
-            await asyncio.sleep(0)
+        await reached.wait()
         urgent = await engine.submit(command("urgent", priority=1))
-        await engine.ended(urgent)
-        assert len(effects.begun()) < 400
-        await engine.ended(row)
+        await engine.become(urgent, urgent="WAITING")
+        effects.gate("t20").set()
+        for context in (urgent, row):
+            await engine.ended(context)
+    assert effects.begun()[-1] != "urgent"
 
 
 async def test_exclusive_tasks_have_their_worker_for_themselves(engine: Engine) -> None:
@@ -166,11 +179,10 @@ async def test_a_whole_worker_is_kept_free_for_who_waits_for_one(engine: Engine)
         small = await engine.submit(*(command(f"t{n}") for n in range(300)))
         alone = await engine.submit(command("alone", exclusive="worker"))
         later = await engine.submit(*(command(f"later{n}") for n in range(300)))
-        await engine.ended(alone)
-        assert (await engine.core.contexts.show(SYSTEM, later.id)).context.state == "RUNNING"
-        for context in (small, later):
+        for context in (alone, small, later):
             await engine.ended(context)
     effects.check()
+    assert effects.begun()[-1] != "alone"
 
 
 async def test_together_means_all_or_none(engine: Engine) -> None:
@@ -198,19 +210,20 @@ async def test_together_means_all_or_none(engine: Engine) -> None:
 
 async def test_a_gang_gets_its_turn_in_a_busy_place(engine: Engine) -> None:
     barrier = asyncio.Barrier(2)
+    ended: list[str] = []
 
     async def do(run: Run) -> None:
         if run.name.startswith("gang"):
             await barrier.wait()
+        ended.append(run.name)
 
     async with hand(engine, slots=2, command=do):
         row = await engine.submit(*(command(f"t{n}") for n in range(300)))
         gang = await engine.submit(command("gang1"), command("gang2"), together=True)
         later = await engine.submit(*(command(f"t{n}") for n in range(300)))
-        await engine.ended(gang)
-        assert (await engine.core.contexts.show(SYSTEM, later.id)).context.state == "RUNNING"
-        await engine.ended(row)
-        await engine.ended(later)
+        for context in (gang, row, later):
+            await engine.ended(context)
+    assert not ended[-1].startswith("gang")
 
 
 async def test_a_running_task_adds_to_its_context(engine: Engine) -> None:
@@ -265,6 +278,29 @@ async def test_cancel_of_what_waits_and_what_runs(engine: Engine) -> None:
         await engine.become(other, next="RUNNING")
         assert effects.begun("end") == ["a", "b"]
     effects.check()
+
+
+async def test_what_a_task_writes_does_not_hurry_whoever_cancels_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects, go = Effects(), asyncio.Event()
+    effects.shut = True
+    end = engine.dispatcher._end
+
+    async def late(condition: str, params: dict[str, float], now: float) -> int:
+        await go.wait()
+        return await end(condition, params, now)
+
+    monkeypatch.setattr(engine.dispatcher, "_end", late)
+    async with hand(engine, command=effects.on("wrk_1")):
+        context = await engine.submit(command("a"))
+        task = (await engine.become(context, a="RUNNING"))["a"]
+        cancelling = asyncio.create_task(engine.core.tasks.cancel(SYSTEM, task.id))
+        for n in range(30):
+            await engine.core.tasks.write([Chunk(task.id, context.id, 1, n, "stdout", 1.0, b"x")])
+            await asyncio.sleep(0.01)
+        go.set()
+        assert (await cancelling).state == "ABORTED"
 
 
 async def test_retry_runs_what_failed_and_leaves_what_finished(engine: Engine) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from skep.model.caller import SYSTEM
 from skep.model.result import Draft, ResultQuery
 from skep.model.task import Chunk, Renewed, Report, Reported, Run, TaskSpec, Written
-from skep.tasks.states import ACTIVE
 from skep.worker.doer import TaskFailed
 from tests.tasks.house import Effects, Engine, Hand, MovableClock, command, coordinator, hand
 
@@ -29,12 +28,9 @@ async def test_a_lost_workers_task_runs_elsewhere_and_never_twice_at_once(place:
             await asyncio.sleep(0.01)
         effects.gate("a").set()
         assert (await engine.ended(context)).state == "FINISHED"
-    assert effects.log == [
-        ("a", "wrk_1", "begin"),
-        ("a", "wrk_1", "end"),
-        ("a", "wrk_2", "begin"),
-        ("a", "wrk_2", "end"),
-    ]
+    effects.check()
+    # a machine that stalls for longer than the lease may lose it once more; who had it first and last stays true
+    assert (effects.log[0], effects.log[-1]) == (("a", "wrk_1", "begin"), ("a", "wrk_2", "end"))
 
 
 async def test_a_task_lost_again_and_again_fails(engine: Engine) -> None:
@@ -82,6 +78,35 @@ async def test_what_was_aborted_meanwhile_is_stopped_when_the_worker_is_back(eng
         while effects.begun("end") != ["a"]:
             await asyncio.sleep(0.01)
     assert (await engine.tasks(context))["a"].state == "ABORTED"
+
+
+async def test_another_attempt_begins_when_the_one_before_it_has_ended(engine: Engine) -> None:
+    """What was cancelled may take its time to end; who wants it again does not get it twice at once."""
+    ended, log = asyncio.Event(), list[tuple[str, int, str]]()
+
+    async def do(run: Run) -> None:
+        log.append((run.name, run.attempt, "begin"))
+        try:
+            while (run.name, run.attempt) == ("a", 1):
+                await asyncio.sleep(60)
+        finally:
+            while run.name == "a" and not ended.is_set():
+                with suppress(asyncio.CancelledError):  # it is told again and again
+                    await ended.wait()
+            log.append((run.name, run.attempt, "end"))
+
+    async with hand(engine, command=do):
+        context = await engine.submit(command("a"))
+        await engine.become(context, a="RUNNING")
+        await engine.core.contexts.cancel(SYSTEM, context.id)
+        await engine.ended(context)
+        await engine.core.contexts.retry(SYSTEM, context.id)
+        await engine.become(context, a="SCHEDULED")
+        await engine.ended(await engine.submit(command("b")))  # the worker has heard of both
+        assert log == [("a", 1, "begin"), ("b", 1, "begin"), ("b", 1, "end")]
+        ended.set()
+        assert (await engine.ended(context)).state == "FINISHED"
+    assert log[3:] == [("a", 1, "end"), ("a", 2, "begin"), ("a", 2, "end")]
 
 
 async def test_what_is_stopped_before_its_first_step_is_given_back(engine: Engine) -> None:
@@ -216,7 +241,9 @@ async def broken(run: Run) -> None:
 
 
 async def swept(engine: Engine) -> dict[str, int]:
-    return await engine.dispatcher.sweep.once()
+    """All that was ever repaired: the dispatcher sweeps in its own time too, and may have come first."""
+    await engine.dispatcher.sweep.once()
+    return await engine.dispatcher.sweep.repairs()
 
 
 async def test_the_sweep_repairs_what_no_event_will(engine: Engine) -> None:
@@ -229,7 +256,8 @@ async def test_the_sweep_repairs_what_no_event_will(engine: Engine) -> None:
         # a worker that nobody knows has it
         await engine.db.write(lambda tx: tx.rows("UPDATE task SET worker = 'wrk_ghost' WHERE state = 'RUNNING'"))
         assert await swept(engine) == {"lost_worker": 1}
-        assert (await engine.tasks(context))["a"].state not in ACTIVE
+        moves = [(move.state, move.reason) for move in await engine.moves(context, "a")]
+        assert ("WAITING", "its worker wrk_ghost is lost") in moves
         effects.shut = False
         effects.gate("a").set()
         await engine.ended(context)
@@ -242,13 +270,13 @@ async def test_the_sweep_repairs_what_no_event_will(engine: Engine) -> None:
         effects.shut = False
         effects.gate("a").set()
         await engine.become(context, a="FINISHED", b="WAITING")
-        assert await swept(engine) == {"met_needs": 1}
+        assert await swept(engine) == {"lost_worker": 1, "met_needs": 1}
         assert (await engine.ended(context)).state == "FINISHED"
         # a context that did not notice
         await engine.sql(
             "UPDATE context SET state = 'RUNNING', ended_at = NULL, unended = 2 WHERE id = :c", c=context.id
         )
-        assert await swept(engine) == {"ended_context": 1}
+        assert await swept(engine) == {"ended_context": 1, "lost_worker": 1, "met_needs": 1}
         context = await engine.ended(context)
         assert (context.state, context.left) == ("FINISHED", 0)
         # active without a worker at all
@@ -257,7 +285,7 @@ async def test_the_sweep_repairs_what_no_event_will(engine: Engine) -> None:
         context = await engine.submit(command("a"))
         await engine.become(context, a="RUNNING")
         await engine.sql("UPDATE task SET worker = '' WHERE context = :c", c=context.id)
-        assert await swept(engine) == {"lost_worker": 1}
-        assert await swept(engine) == {}
+        assert await swept(engine) == {"ended_context": 1, "lost_worker": 2, "met_needs": 1}
+        assert await swept(engine) == {"ended_context": 1, "lost_worker": 2, "met_needs": 1}
     repairs = {row["kind"]: row["n"] for row in await engine.db.read("SELECT kind, n FROM repair")}
     assert repairs == {"lost_worker": 2, "met_needs": 1, "ended_context": 1}

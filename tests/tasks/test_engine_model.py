@@ -25,9 +25,10 @@ from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
 from skep.tasks.placing import DECLINED_SECONDS, Placer
 from skep.tasks.reports import LOST_TRIES, Reports
-from skep.tasks.states import ACTIVE, ENDED, context_state, legal, retry_pause
+from skep.tasks.states import ACTIVE, ENDED, legal, retry_pause
 from skep.tasks.tables import moves_of
 from tests.rooms.house import WORKER_TOKEN, MovedClock
+from tests.tasks.house import context_state
 
 LEASE, SLOTS = 60.0, 2
 WORKERS = ("wrk_1", "wrk_2", "wrk_3")
@@ -302,4 +303,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, print_blob=True)
+TestEngine.settings = settings(max_examples=25, stateful_step_count=30, print_blob=True)

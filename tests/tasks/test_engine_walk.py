@@ -7,9 +7,9 @@ from skep.engines.db.base import Row
 from skep.errors import BadInput, Conflict
 from skep.model.caller import SYSTEM
 from skep.model.task import Context, Need, TaskSpec
-from skep.tasks.states import ENDED, context_state, legal
+from skep.tasks.states import ENDED, legal
 from skep.tasks.tables import moves_of
-from tests.tasks.house import Effects, Engine, command, hand
+from tests.tasks.house import Effects, Engine, command, context_state, hand
 
 STEPS = 60
 

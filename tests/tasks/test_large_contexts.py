@@ -1,9 +1,12 @@
 """Contexts that take more than one transaction: seen whole or not at all, cancelled and removed as a set."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from skep.engines.db.base import Database, Tx
 from skep.errors import NotFound
 from skep.model.caller import SYSTEM
 from skep.model.task import Context, ContextSpec, Need, TaskSpec
@@ -38,15 +41,33 @@ async def test_all_of_it_runs(engine: Engine) -> None:
     assert (await engine.db.read("SELECT DISTINCT stage FROM context")) == [{"stage": "whole"}]
 
 
-async def test_what_was_not_stored_whole_is_never_seen(engine: Engine) -> None:
-    submitting = asyncio.create_task(engine.core.contexts.submit(SYSTEM, large()))
-    while not (await counted(engine))["task"]:
-        assert not submitting.done()
-    submitting.cancel()
-    await asyncio.gather(submitting, return_exceptions=True)
+class Stuck:
+    """A database that takes so many writes and no more."""
+
+    def __init__(self, db: Database, writes: int) -> None:
+        self._db = db
+        self._left = writes
+        self.reached = asyncio.Event()
+
+    async def write(self, work: Callable[[Tx], Awaitable[Any]]) -> Any:
+        if not self._left:
+            self.reached.set()
+            await asyncio.Event().wait()
+        self._left -= 1
+        return await self._db.write(work)
+
+
+async def test_what_was_not_stored_whole_is_never_seen(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = Stuck(engine.db, 2)  # the context, and its first piece
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.core.contexts, "_db", stuck)
+        submitting = asyncio.create_task(engine.core.contexts.submit(SYSTEM, large()))
+        await stuck.reached.wait()
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+    assert (await counted(engine))["task"] == PIECE
     assert (await engine.core.contexts.list(SYSTEM)).items == []
-    (row,) = await engine.db.read("SELECT id, stage FROM context")
-    assert row["stage"] == "filling", "the whole was stored before it was stopped"
+    (row,) = await engine.db.read("SELECT id FROM context")
     with pytest.raises(NotFound):
         await engine.core.contexts.show(SYSTEM, row["id"])
     await engine.dispatcher.sweep.once()

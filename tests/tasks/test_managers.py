@@ -60,7 +60,7 @@ class Manager:
 
 async def searchable(engine: Engine, urls: list[str], commits: list[str]) -> None:
     for url, commit in zip(urls, commits, strict=True):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while (await engine.core.sources.show(SYSTEM, url)).indexed_commit != commit:
                 await engine.core.sources.wait(SYSTEM, url, timeout=0.2)
 
@@ -96,7 +96,7 @@ async def test_killed_managers_lose_no_request_and_make_no_context_twice(tmp_pat
 
 async def _no_request_is_left(engine: Engine) -> None:
     """Neither waiting nor taken: the initial marking."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(180):
         while any(one.size for one in (await engine.core.spaces.list(SYSTEM)).items if one.name == "index"):
             await asyncio.sleep(0.1)
 
@@ -183,7 +183,7 @@ async def test_an_index_that_lost_a_file_is_noticed_and_made_anew(tmp_path: Path
 async def _verified(engine: Engine, source: str) -> None:
     before = (await engine.core.sources.show(SYSTEM, source)).indexed_at
     await engine.rooms.adoption.request(source, "verify")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while (await engine.core.sources.show(SYSTEM, source)).indexed_at == before:
             await asyncio.sleep(0.05)
 
@@ -222,7 +222,7 @@ async def test_mirroring_and_running_tasks_switch_off_separately(tmp_path: Path,
         async with working(engine, tmp_path / "mirrors", run_tasks=False, task_commands=("true", "false")):
             await searchable(engine, [url], [repo.refs()["refs/heads/main"]])
             waits = await engine.submit(TaskSpec("wait", argv=("false",)))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not (reason := (await engine.tasks(waits))["wait"].reason):
                     await asyncio.sleep(0.05)
             assert reason == "no worker may run 'false': see the setting task_commands"

@@ -82,6 +82,7 @@ CHANGES = st.lists(
         st.sampled_from([None, oid(2)]),
         st.just("bat_1"),
         st.booleans(),
+        st.sampled_from(["public", "private"]),
     ),
     unique_by=lambda change: change.entry,
 )
@@ -96,6 +97,7 @@ def test_candidates(changes: list[Told], refs: list[str], first: bool) -> None:
         for change in changes
         if change.new
         and change.entry != "HEAD"
+        and change.visibility == "public"
         and (first or not change.first)
         and (any(_fits(ref, change.entry) for ref in refs) if refs else change.entry == MAIN)
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from skep.config_load import load, load_rules
+from skep.config_load import load, load_tables
 from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, TooLarge
 from skep.model.caller import SYSTEM, Caller
 from skep.model.rule import RuleEdit, RuleSpec
@@ -191,7 +191,7 @@ def written(folder: Path, text: str) -> str:
 async def test_rules_of_the_file(place: str, tmp_path: Path) -> None:
     config = written(tmp_path, FILE)
     assert load({}, config=config)[0].poll_min == 30.0
-    file, clock = load_rules({}, config=config), MovedClock()
+    file, clock = load_tables(RuleSpec, {}, config=config), MovedClock()
     async with rules_house(tmp_path, place, clock=clock) as house:
         await house.core.rules.create(SYSTEM, rule("docs"))
         await house.core.rules.create(SYSTEM, rule("own"))
@@ -225,7 +225,7 @@ async def test_rules_of_the_file(place: str, tmp_path: Path) -> None:
 )
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
     with pytest.raises(BadInput) as error:
-        load_rules({}, config=written(tmp_path, text))
+        load_tables(RuleSpec, {}, config=written(tmp_path, text))
     assert "skep.toml" in error.value.message and wrong in error.value.message
 
 

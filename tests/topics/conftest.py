@@ -40,7 +40,8 @@ async def rows_room(database: Database, tmp_path: Path) -> Room:
 
 async def _opened(db_url: str, log_url: str, data: Path) -> AsyncIterator[Room]:
     db = await find("db", db_url)(db_url, data=data, durability="full")
-    log = await find("log", log_url)(log_url, db=db)
+    # a server that is there may take its time
+    log = await find("log", log_url)(log_url, db=db, **({"patience": 30.0} if log_url != "db:" else {}))
     yield await room_on(db, log, data)
     await log.close()
     await db.close()

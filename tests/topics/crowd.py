@@ -36,9 +36,11 @@ class Story:
         self.topic = topic
         self.produced = threading.Event()
         self.drained = threading.Event()
-        #: deaths of a server, and members that died: they excuse a message that comes again
+        #: deaths of a server, members that died, and those that a stall kept silent for longer than their lease: they
+        #: excuse a message that comes again
         self.crashes = 0
         self.dead: set[str] = set()
+        self.silent: set[str] = set()
         self.acknowledged: dict[Place, dict[str, Any]] = {}
         #: place, body, crashes before it was asked for, and who asked
         self.delivered: list[tuple[Place, dict[str, Any], int, str]] = []
@@ -136,6 +138,8 @@ class Consumer:
                 self._story.dead.add(self._member)
                 self._begin()
             except Out:
+                if time.monotonic() > self._safe_until:
+                    self._story.silent.add(self._member)
                 self._begin()
         self._wire.close()
 

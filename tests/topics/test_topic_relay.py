@@ -24,7 +24,7 @@ async def far(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Room]:
     async with AsyncExitStack() as stack:
         db = await find("db", "sqlite:")("sqlite:", data=tmp_path, durability="full")
         stack.push_async_callback(db.close)
-        log = await open_jetstream(nats_server.url, db=db, patience=1.0)
+        log = await open_jetstream(nats_server.url, db=db, patience=30.0)
         stack.push_async_callback(log.close)
         yield await room_on(db, log, tmp_path)
     await nats_server.empty()
@@ -91,6 +91,7 @@ async def test_it_goes_on_when_the_server_is_back(far: Room, nats_server: NatsSe
     await tell(far, CHANGES, 0)
     await relay.step(far.db, far.log)
     await asyncio.to_thread(nats_server.stop, signal.SIGTERM)
+    far.log._link.patience = 1.0  # type: ignore[attr-defined]
     carrying = asyncio.create_task(relay.carry(far.db, far.log, pause=0.1))
     try:
         for n in range(1, 10):

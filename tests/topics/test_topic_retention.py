@@ -4,12 +4,13 @@ import asyncio
 from itertools import count as counted
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.engines.db.base import Tx
 from skep.engines.log.base import TxLog
 from skep.model.topic import Draft, Part, Post
+from skep.topics.partitions import offset_at
 from skep.topics.retention import sweep
 from tests.topics.room import READER, WRITER, Room
 
@@ -27,7 +28,7 @@ async def put(room: Room, part: Part, at: float, *bodies: bytes) -> None:
     await room.db.write(work)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(st.lists(times, max_size=20), st.lists(times, min_size=1, max_size=5), st.integers(0, 20))
 def test_a_time_is_found_even_when_clocks_step_back(
     memory_room: tuple[asyncio.Runner, Room], given_times: list[float], asked: list[float], trim: int
@@ -45,7 +46,7 @@ def test_a_time_is_found_even_when_clocks_step_back(
         first, end = await room.log.bounds(part)
         for at in [*asked, *given_times]:
             expected = next((message.offset for message in messages if message.at >= at), end)
-            assert await room.topics.offset_at(part, at) == max(first, expected)
+            assert await offset_at(room.topics.log, part, at) == max(first, expected)
 
     runner.run(work())
 
@@ -71,7 +72,7 @@ async def test_old_messages_go_when_they_are_asked_to(rows_room: Room) -> None:
     assert (await room.topics.read(READER, "short", 0, 9, partition=1))[0].offset == 6
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(1, 1500))
 def test_a_partition_keeps_as_much_as_it_may_and_no_more(
     memory_room: tuple[asyncio.Runner, Room], sizes: list[int], keep: int

@@ -138,7 +138,7 @@ class RecordingDesk(QuietDesk):
         if not self.placed and self.held_back:
             self._place("ctx_1", self.held_back.pop())
 
-    async def gone(self, member: str, boot: int) -> None: ...
+    async def gone(self, member: str, boot: int, *, down: bool) -> None: ...
 
 
 def held(source: str, url: str, *, kind: str = "git", epoch: int = 1, number: int = 1) -> Held:

@@ -48,7 +48,7 @@ class Bench:
         return await self.store.outcomes(0, 1_000_000)
 
     async def until(self, ready: Callable[[list[Outcome]], object]) -> list[Outcome]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not ready(box := await self.outbox()):
                 await asyncio.sleep(0.01)
         return box
@@ -169,7 +169,7 @@ async def test_hundreds_of_sources_take_turns(file: Path) -> None:
             await one.poller.hold(name)
         await one.until(lambda box: len(box) == 200)
         before = dict(kind.looks)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(kind.looks.values()) < sum(before.values()) + 4000:
                 await asyncio.sleep(0.01)
         since = [kind.looks[name] - before[name] for name in names]
@@ -270,7 +270,7 @@ async def test_release_and_hold_again_while_the_fetch_still_runs(file: Path) -> 
         assert box[0].epoch == 2
         await one.store.obey([Order(6, Release("s"))])
         await one.poller.drop("s")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await one.store.released() or kind.mirror:
                 await asyncio.sleep(0.002)
         assert await one.store.next((-1.0, ""), 10) == []
@@ -293,11 +293,11 @@ async def test_the_schedule_goes_on_where_it_was(file: Path) -> None:
     kind.upstream["s"] = {"m": "A"}
     async with bench(file, kind) as one:
         await one.hold("s")
-        box = await one.until(lambda box: box)
+        box, boot = await one.until(lambda box: box), one.store.boot
     async with bench(file, kind) as one:
         (watch,) = await one.store.next((-1.0, ""), 10)
         assert watch.next_look == box[0].next_poll
-        assert one.store.boot == 2
+        assert one.store.boot > boot
     assert kind.looks["s"] == 1
 
 

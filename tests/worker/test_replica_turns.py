@@ -31,7 +31,7 @@ class Holder:
 
 
 async def eventually(ready: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not ready():
             await asyncio.sleep(0.01)
 
@@ -99,7 +99,7 @@ async def test_a_replica_that_is_let_go_while_it_is_copied_is_removed(tmp_path: 
         await holder.asked(1)
         await one.store.obey([Order(2, Release("src_1"))])
         await one.poller.drop("src_1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await one.store.released() or await one.store.sources():
                 await asyncio.sleep(0.01)
 

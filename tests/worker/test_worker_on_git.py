@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -49,7 +50,7 @@ async def test_from_clone_to_index_to_release(forge: Forge, desk: RecordingDesk,
     await worker.stop()
     worker.start()
     await desk.until(lambda: len(desk.boots) == 2 and not mirror.exists())
-    assert desk.boots == [1, 2]
+    assert desk.boots[0] < desk.boots[1]
     assert len(set(desk.members)) == 1
     assert list((worker.data / "worker" / "deltas").iterdir()) == []
     assert [report.state for report in desk.reports] == ["ACCEPTED", "RUNNING", "FINISHED"] * 2
@@ -141,7 +142,8 @@ async def test_a_build_that_is_killed_is_built_again(forge: Forge, desk: Recordi
     desk.index("src_x", None)
     await desk.until(lambda: desk.built("src_x"))
     for pid in _children(b"skep.worker.build_index"):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it had ended
+            os.kill(pid, signal.SIGKILL)
     desk.index("src_x", None)
     await desk.until(lambda: desk.built("src_x")[1:])
 
@@ -182,7 +184,7 @@ async def test_an_index_that_cannot_be_adopted_fails_and_at_last_the_source_too(
 
 async def test_release_ends_a_running_clone(forge: Forge, desk: RecordingDesk, worker: Running) -> None:
     forge.create("slow", {"a": b"1"})
-    forge.fault("slow", Fault(delay=1.0))
+    forge.fault("slow", Fault(clone_delay=60.0))
     desk.give(Hold(held("src_s", forge.url("slow"))))
     await desk.until(lambda: any("src_s" in beat.progress for beat in desk.beats))
     assert desk.beats[-1].status == f"fetching {forge.url('slow')}"

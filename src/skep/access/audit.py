@@ -1,10 +1,9 @@
 """Who changed what, written in the same transaction as the change; kept for a quarter of a year, for admins to read."""
 
 import asyncio
-from functools import partial
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, insert
 from skep.errors import BadInput
 from skep.model.answers import Audited, Page
 from skep.model.caller import Caller
@@ -13,13 +12,7 @@ _KEEP_SECONDS, _SWEEP_SECONDS = 90 * 86_400.0, 3_600.0
 
 
 async def note(tx: Tx, now: float, caller: Caller, verb: str, what: str) -> None:
-    await tx.rows(
-        "INSERT INTO audit (at, caller, verb, what) VALUES (:at, :caller, :verb, :what)",
-        at=now,
-        caller=caller.subject,
-        verb=verb,
-        what=what,
-    )
+    await insert(tx, "audit", at=now, caller=caller.subject, verb=verb, what=what)
 
 
 class Audit:
@@ -47,9 +40,8 @@ class Audit:
     async def keep(self) -> None:
         """For ever: forget what is old."""
         while True:
-            await self._db.write(partial(_forget, self._clock.now() - _KEEP_SECONDS))
+            await self._db.write(self._forget)
             await asyncio.sleep(_SWEEP_SECONDS)
 
-
-async def _forget(before: float, tx: Tx) -> None:
-    await tx.rows("DELETE FROM audit WHERE at < :before", before=before)
+    async def _forget(self, tx: Tx) -> None:
+        await tx.rows("DELETE FROM audit WHERE at < :old", old=self._clock.now() - _KEEP_SECONDS)

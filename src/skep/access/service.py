@@ -6,7 +6,6 @@ A token is 256 random bits; only its hash is stored. The admin token of the firs
 import base64
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Sequence
 from math import inf
@@ -17,7 +16,8 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.disk import write_private
+from skep.engines.db.base import Database, Row, Tx, insert
 from skep.errors import BadInput, NeedsToken, NotFound
 from skep.model.answers import NewToken, Page, TokenInfo
 from skep.model.caller import Caller, Scope
@@ -63,13 +63,7 @@ class Access:
             return self._file.read_text().strip()
         except FileNotFoundError:
             token = _new_token()
-            aside = self._file.with_suffix(".new")
-            aside.unlink(missing_ok=True)
-            with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(token + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(self._file)
+            write_private(self._file, f"{token}\n".encode())
             return token
 
     async def caller(self, token: str | None) -> Caller:
@@ -141,13 +135,8 @@ class Access:
 
         async def work(tx: Tx) -> None:
             await tx.rows("DELETE FROM ticket WHERE expires_at < :now", now=self._clock.now())
-            await tx.rows(
-                "INSERT INTO ticket (hash, subject, scopes, expires_at) VALUES (:hash, :subject, :scopes, :expires)",
-                hash=_hash(ticket),
-                subject=caller.subject,
-                scopes=json.dumps(sorted(caller.scopes)),
-                expires=self._clock.now() + TICKET_SECONDS,
-            )
+            scopes, expires = json.dumps(sorted(caller.scopes)), self._clock.now() + TICKET_SECONDS
+            await insert(tx, "ticket", hash=_hash(ticket), subject=caller.subject, scopes=scopes, expires_at=expires)
 
         await self._db.write(work)
         return ticket
@@ -171,11 +160,8 @@ class Access:
 
     async def end_session(self, token: str) -> None:
         """Logging out. A token that somebody pasted is no session and stays."""
-
-        async def work(tx: Tx) -> None:
-            await tx.rows("DELETE FROM token WHERE hash = :hash AND session = 1", hash=_hash(token))
-
-        await self._db.write(work)
+        sql = "DELETE FROM token WHERE hash = :hash AND session = 1"
+        await self._db.write(lambda tx: tx.rows(sql, hash=_hash(token)))
         self._forget()
 
     async def _store(
@@ -189,14 +175,15 @@ class Access:
         *,
         session: bool = False,
     ) -> None:
-        await tx.rows(
-            "INSERT INTO token (hash, subject, scopes, created_at, expires_at, session) "
-            "VALUES (:hash, :subject, :scopes, :now, :expires, :session) ON CONFLICT (hash) DO NOTHING",
+        await insert(
+            tx,
+            "token",
+            "ON CONFLICT (hash) DO NOTHING",
             hash=_hash(token),
             subject=subject,
             scopes=json.dumps(sorted(scopes)),
-            now=now,
-            expires=expires,
+            created_at=now,
+            expires_at=expires,
             session=int(session),
         )
 

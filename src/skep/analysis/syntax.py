@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tree_sitter import Node, Parser, QueryCursor
 
 from skep.analysis.grammars import GRAMMARS, load
-from skep.engines.index.books import KINDS, Definition
+from skep.engines.index.books import KINDS, Definition, name_number
 
 _LONGEST_NAME = 1_000
 _NO_PARAMETER = frozenset(
@@ -57,12 +57,12 @@ def read_syntax(grammar: str, content: bytes) -> Syntax:
     tree = Parser(language).parse(content)
     found = QueryCursor(query).captures(tree.root_node)
     ends_of_lines = np.flatnonzero(np.frombuffer(content, np.uint8) == 10)
-    definitions = _definitions(found, ends_of_lines)
+    definitions = _definitions(found, content, ends_of_lines)
     functions = _functions(found, definitions, content, ends_of_lines)
     return Syntax(definitions, functions, _spans(found.get("comment", [])))
 
 
-def _definitions(found: dict[str, list[Node]], ends_of_lines: Array) -> list[Definition]:
+def _definitions(found: dict[str, list[Node]], content: bytes, ends_of_lines: Array) -> list[Definition]:
     names: dict[int, tuple[int, int]] = {}
     for kind, word in enumerate(KINDS):
         for node in found.get(word, ()):
@@ -71,7 +71,11 @@ def _definitions(found: dict[str, list[Node]], ends_of_lines: Array) -> list[Def
                 names.setdefault(at, (node.end_byte - at, kind))
     ats = sorted(at for at, (size, _) in names.items() if size > 0)
     lines = np.searchsorted(ends_of_lines, np.array(ats, np.int64)) + 1
-    return [Definition(at, names[at][0], int(line), names[at][1]) for at, line in zip(ats, lines, strict=True)]
+    return [
+        Definition(at, size, line, kind, name_number(content[at : at + size]))
+        for at, line in zip(ats, lines.tolist(), strict=True)
+        for size, kind in (names[at],)
+    ]
 
 
 def _spans(nodes: list[Node]) -> Array:

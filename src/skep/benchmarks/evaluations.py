@@ -12,12 +12,13 @@ from skep.access.audit import note
 from skep.benchmarks.curves import Curve, Curves
 from skep.benchmarks.plots import compare_plot, distribution_plot, series_plot
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, insert, one_row
 from skep.errors import BadInput, Conflict, NotFound, TooLarge
 from skep.model.benchmark import Evaluation
 from skep.model.caller import SYSTEM, Caller
 from skep.model.ids import new_id
 from skep.model.task import Call
+from skep.sources.tables import seen
 from skep.tasks.tables import ACTIVE_SQL, spec_of
 
 LARGEST = 700_000
@@ -36,10 +37,7 @@ MIMES = {
 }
 _WORDS = ("author", "subject")
 _COLUMNS = "id, task, benchmark, source, name, mime, size, at"
-_VISIBLE = (
-    "(:private = 1 OR evaluation.source = '' OR EXISTS "
-    "(SELECT 1 FROM source WHERE source.id = evaluation.source AND visibility = 'public'))"
-)
+_VISIBLE = seen("evaluation.source")
 
 
 class Evaluations:
@@ -67,16 +65,15 @@ class Evaluations:
                 attempt=call.attempt,
                 member=member,
             )
-            if not rows:
-                raise Conflict(f"attempt {call.attempt} of task {call.task} is over")
-            spec = spec_of(rows[0])
+            spec = spec_of(one_row(rows, Conflict(f"attempt {call.attempt} of task {call.task} is over")))
             benchmark = str(spec.arguments.get("benchmark") or spec.properties.get("skep.benchmark", ""))
             about = await tx.rows("SELECT source FROM benchmark WHERE name = :name", name=benchmark)
             source = about[0]["source"] if about else spec.properties.get("skep.source", spec.source)
-            made = await tx.rows(
-                "INSERT INTO evaluation (id, task, benchmark, source, name, mime, size, at, body) VALUES (:id, :task, "
-                ":benchmark, :source, :name, :mime, :size, :at, :body) ON CONFLICT (task, name) DO UPDATE SET "
-                "mime = excluded.mime, size = excluded.size, at = excluded.at, body = excluded.body RETURNING id",
+            made = await insert(
+                tx,
+                "evaluation",
+                "ON CONFLICT (task, name) DO UPDATE SET mime = excluded.mime, size = excluded.size, "
+                "at = excluded.at, body = excluded.body RETURNING id",
                 id=new_id("evl", now),
                 task=call.task,
                 benchmark=benchmark,
@@ -98,9 +95,8 @@ class Evaluations:
     async def open(self, caller: Caller, id: str) -> tuple[Evaluation, bytes]:
         caller.need("read")
         rows = await self._rows(caller, f"{_COLUMNS}, body", "id = :wanted", id, 1)
-        if not rows:
-            raise NotFound(f"there is no evaluation {id[:80]!r}")
-        return _evaluation(rows[0]), bytes(rows[0]["body"])
+        row = one_row(rows, NotFound(f"there is no evaluation {id[:80]!r}"))
+        return _evaluation(row), bytes(row["body"])
 
     async def remove(self, caller: Caller, id: str) -> None:
         caller.need("write")

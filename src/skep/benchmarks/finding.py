@@ -13,7 +13,7 @@ import msgspec
 from skep.benchmarks.steps import Found, between, divided, find_steps
 from skep.benchmarks.tables import channel, spec_of, step_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, Value, insert, update
 from skep.model.benchmark import Step
 from skep.model.caller import SYSTEM
 from skep.model.result import Result, ResultQuery, Series
@@ -55,25 +55,16 @@ class Finding:
         point = points[at]
         previous = next((one for one in reversed(points[:at]) if one.commit != point.commit), point)
         return Step(
-            id_of(benchmark, series, point.commit),
-            series.benchmark,
-            series.source,
-            series.ref,
-            series.group,
-            series.metric,
-            series.machine,
-            series.unit or "",
-            point.commit,
-            previous.commit,
-            point.made_at,
-            point.tags.get("author", ""),
-            point.tags.get("subject", ""),
-            found.before,
-            found.after,
-            found.change,
-            found.p,
-            "open",
-            self._clock.now(),
+            id=id_of(benchmark, series, point.commit),
+            **{**msgspec.structs.asdict(series), "unit": series.unit or ""},
+            commit=point.commit,
+            previous=previous.commit,
+            made_at=point.made_at,
+            author=point.tags.get("author", ""),
+            subject=point.tags.get("subject", ""),
+            **{name: getattr(found, name) for name in ("before", "after", "change", "p")},
+            state="open",
+            found_at=self._clock.now(),
         )
 
     async def _store(
@@ -119,15 +110,9 @@ class Finding:
         tx.ring(channel(row["id"]))
 
     async def _insert(self, tx: Tx, row: Row, series: str, step: Step) -> None:
-        await tx.rows(
-            "INSERT INTO step (id, benchmark, series, made_at, state, body, webhook, tries, next_try) "
-            "VALUES (:id, :benchmark, :series, :made_at, 'open', :body, '', 0, 0) ON CONFLICT (id) DO NOTHING",
-            id=step.id,
-            benchmark=row["id"],
-            series=series,
-            made_at=step.made_at,
-            body=msgspec.json.encode(step),
-        )
+        new: dict[str, Value] = {"state": "open", "webhook": "", "tries": 0, "next_try": 0}
+        new |= {"id": step.id, "made_at": step.made_at, "body": msgspec.json.encode(step)}
+        await insert(tx, "step", "ON CONFLICT (id) DO NOTHING", benchmark=row["id"], series=series, **new)
 
     async def suspect(self, row: Row, ref: str, old: str, new: str) -> str:
         """Somebody says that there is a step between two commits. Where measurements of both differ, one opens; else
@@ -194,12 +179,7 @@ async def _move(tx: Tx, old: Step, new: Step) -> None:
     moved = msgspec.structs.replace(new, id=old.id, found_at=old.found_at, asked=old.asked)
     if old.asked:  # how large it is was seen at its ends
         moved = msgspec.structs.replace(moved, before=old.before, after=old.after, change=old.change, p=old.p)
-    await tx.rows(
-        "UPDATE step SET body = :body, made_at = :made_at WHERE id = :id",
-        body=msgspec.json.encode(moved),
-        made_at=moved.made_at,
-        id=old.id,
-    )
+    await update(tx, "step", "id", id=old.id, body=msgspec.json.encode(moved), made_at=moved.made_at)
 
 
 def supported(points: Sequence[Result], found: Found) -> bool:

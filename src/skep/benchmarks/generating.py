@@ -5,7 +5,6 @@ is wanted of it are rows here, and each context is stored with the state saved f
 killed, the next one goes on from there.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,8 +15,9 @@ from skep.benchmarks.finding import Finding
 from skep.benchmarks.resubmitting import give_up
 from skep.benchmarks.tables import channel, spec_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx, Value, insert, one_row
 from skep.errors import BadInput, Conflict, NotFound
+from skep.loops import racing
 from skep.model.benchmark import Commit, Generated, Span, Turn, Want
 from skep.model.caller import SYSTEM, Caller
 from skep.model.ids import new_id
@@ -65,21 +65,21 @@ class Generating:
         """Of a generator; another attempt at it, or another task, is refused."""
         own: dict[str, Value] = {"task": call.task, "attempt": call.attempt, "member": member}
         rows = await self._db.read(_OWN, **own)
-        if not rows:
-            raise Conflict(f"attempt {call.attempt} of task {call.task} generates for no benchmark any more")
+        gone = Conflict(f"attempt {call.attempt} of task {call.task} generates for no benchmark any more")
+        row = one_row(rows, gone)
         body = call.value if isinstance(call.value, dict) else {}
         match call.name:
             case "next":
-                await self._told(rows[0], body)
-                turn = await self._turn(rows[0]["id"], body.get("stamp", ""), call.wait)
+                await self._told(row, body)
+                turn = await self._turn(row["id"], body.get("stamp", ""), call.wait)
                 return msgspec.to_builtins(turn)  # type: ignore[no-any-return]
             case "submit":
                 return {"context": await self._db.write(lambda tx: self._submit(tx, own, _generated(body)))}
             case "results":
-                return {"results": await self._finding.results(rows[0], body)}
+                return {"results": await self._finding.results(row, body)}
             case "history":
                 old, _, new = str(body.get("revs", "")).rpartition("..")
-                return {"commits": msgspec.to_builtins(await self._history(SYSTEM, rows[0]["source"], new, old))}
+                return {"commits": msgspec.to_builtins(await self._history(SYSTEM, row["source"], new, old))}
             case _:
                 raise NotFound(f"a generator cannot ask for {call.name!r}")
 
@@ -116,13 +116,8 @@ class Generating:
                 left = until - self._clock.now()
                 if turn.stamp != stamp or left <= 0:
                     return turn
-                waiting = [asyncio.ensure_future(bell.wait(left)) for bell in bells]
-                try:
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for one in waiting:
-                        one.cancel()
-                    await asyncio.gather(*waiting, return_exceptions=True)
+                async with racing(*(bell.wait(left) for bell in bells)):
+                    continue
 
     async def _running(self, id: str) -> list[Row]:
         return await self._db.read(
@@ -170,9 +165,7 @@ class Generating:
 
     async def _row(self, id: str) -> Row:
         rows = await self._db.read("SELECT * FROM benchmark WHERE id = :id", id=id)
-        if not rows:
-            raise NotFound(f"the benchmark {id} was removed")
-        return rows[0]
+        return one_row(rows, NotFound(f"the benchmark {id} was removed"))
 
     async def _look(self, id: str) -> Turn:
         row = await self._row(id)
@@ -222,14 +215,7 @@ class Generating:
         spec = msgspec.structs.replace(asked.spec, properties=given)
         tasks, once = compose(spec), f"benchmark:{row['id']}:{asked.key}"
         id = await create(tx, new_id("ctx", now), spec, tasks, f"benchmark:{row['name']}", once, now)
-        await tx.rows(
-            "INSERT INTO generated (benchmark, key, context, state, at) "
-            "VALUES (:benchmark, :key, :id, 'RUNNING', :now)",
-            benchmark=row["id"],
-            key=asked.key,
-            id=id,
-            now=now,
-        )
+        await insert(tx, "generated", benchmark=row["id"], key=asked.key, context=id, state="RUNNING", at=now)
         await tx.rows(
             "UPDATE benchmark SET contexts = contexts + 1, saved = :saved WHERE id = :id",
             saved=msgspec.json.encode(asked.state),

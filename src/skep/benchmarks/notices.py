@@ -7,10 +7,11 @@ import msgspec
 
 from skep.benchmarks.tables import step_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.connection import NetworkError
+from skep.engines.db.base import Database, Row, Tx, update
 from skep.errors import SkepError
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http, NetworkError
+from skep.sources.git.http import Http
 from skep.topics.service import STEPS
 
 log = logging.getLogger(__name__)
@@ -57,22 +58,15 @@ class Notices:
             await self._db.write(partial(self._note, row=row, tries=tries, done=done))
 
     async def _note(self, tx: Tx, row: Row, tries: int, done: bool) -> None:
-        await tx.rows(
-            "UPDATE step SET webhook = :webhook, tries = :tries, next_try = :at WHERE id = :id",
-            webhook="" if done else row["webhook"],
-            tries=tries,
-            at=self._clock.now() + _FIRST_PAUSE * 2.0**tries,
-            id=row["id"],
-        )
+        webhook, again = "" if done else row["webhook"], self._clock.now() + _FIRST_PAUSE * 2.0**tries
+        await update(tx, "step", "id", id=row["id"], webhook=webhook, tries=tries, next_try=again)
 
     async def _post(self, row: Row) -> str:
         """Empty, or what went wrong. Redirects are not followed: they could lead where the guard has not looked."""
         url, body = str(row["webhook"]), msgspec.json.encode(step_of(row))
         try:
             parts = self._guard.check_url(url.partition("?")[0])
-            addresses = await self._guard.resolve(parts.host, parts.port)
-            pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
-            reply = await self._http.ask(url, ["Content-Type: application/json"], body, pins)
+            reply = await self._http.ask(url, ["Content-Type: application/json"], body, await self._guard.pins(parts))
         except (SkepError, NetworkError, OSError, TimeoutError) as error:
             return str(error) or type(error).__name__
         return "" if 200 <= reply.status < 300 else f"it answered with status {reply.status}"

@@ -4,7 +4,7 @@ from functools import partial
 
 from skep.benchmarks.tables import benchmark_of, channel, spec_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, Value, update
 from skep.errors import NotFound
 from skep.model.caller import SYSTEM
 from skep.model.ids import new_id
@@ -59,7 +59,8 @@ class Resubmitting:
         benchmark = benchmark_of(rows[0])
         spec, resubmits = benchmark.spec, benchmark.resubmits
         if not source:
-            await _later(tx, id, now + _MISSING_SECONDS, f"there is no source {spec.source!r} yet")
+            why = f"there is no source {spec.source!r} yet"
+            await update(tx, "benchmark", "id", id=id, resubmit_at=now + _MISSING_SECONDS, reason=why)
             return
         last = await tx.rows("SELECT state, reason, worker FROM task WHERE context = :id", id=benchmark.generator)
         worker = ""
@@ -83,29 +84,15 @@ class Resubmitting:
         task = TaskSpec("generate", KIND, source="" if spec.code else source, selector=elsewhere)
         context = ContextSpec(f"benchmark {spec.name}", (task,), properties={"skep.benchmark": spec.name})
         made = await create(tx, new_id("ctx", now), context, compose(context), f"benchmark:{spec.name}", "", now)
-        await tx.rows(
-            "UPDATE benchmark SET generator = :made, source = :source, resubmits = :n, resubmit_at = :at, "
-            "reason = :reason WHERE id = :id",
-            made=made,
-            source=source,
-            n=resubmits,
-            # the next one, should this fail as well
-            at=now + min(_LONGEST_PAUSE, 2.0**resubmits - 1.0),
-            # what the one before said of a wish; else it was why there is none
-            reason=benchmark.reason if last else "",
-            id=id,
-        )
-
-
-async def _later(tx: Tx, id: str, at: float, reason: str) -> None:
-    await tx.rows(
-        "UPDATE benchmark SET resubmit_at = :at, reason = :reason WHERE id = :id", at=at, reason=reason, id=id
-    )
+        # the next one, should this fail as well
+        again = now + min(_LONGEST_PAUSE, 2.0**resubmits - 1.0)
+        # what the one before said of a wish; else it was why there is none
+        reason = benchmark.reason if last else ""
+        begun: dict[str, Value] = {"generator": made, "source": source, "resubmits": resubmits}
+        await update(tx, "benchmark", "id", id=id, resubmit_at=again, reason=reason, **begun)
 
 
 async def give_up(tx: Tx, id: str, state: str, reason: str) -> None:
-    await tx.rows(
-        "UPDATE benchmark SET state = :state, reason = :reason WHERE id = :id", state=state, reason=reason, id=id
-    )
+    await update(tx, "benchmark", "id", id=id, state=state, reason=reason)
     tx.ring(channel(id))
     tx.ring(WORK)

@@ -1,7 +1,6 @@
 """Benchmarks: which there are, and what people want of them. What generates their contexts is in `generating`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -9,7 +8,7 @@ from skep.access.audit import note
 from skep.benchmarks.checking import check
 from skep.benchmarks.tables import STEPS, benchmark_of, channel, step_of
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, Value, insert, one_row, update
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.model.answers import Page
 from skep.model.benchmark import Benchmark, BenchmarkSpec, BenchmarkState, Step, Want
@@ -26,12 +25,16 @@ _MOST_WANTS = 100
 _VISIBLE = (
     "(:private = 1 OR EXISTS (SELECT 1 FROM source WHERE source.id = benchmark.source AND visibility = 'public'))"
 )
-_INSERT = (
-    "INSERT INTO benchmark (id, name, source, origin, private, spec, bucket, state, reason, generator, resubmits, "
-    "resubmit_at, recent, contexts, failed, saved, wants, created_at) VALUES (:id, :name, :source, :origin, :private, "
-    ":spec, :bucket, 'running', '', '', 0, 0, '', 0, 0, :saved, :wants, :now) "
-    "ON CONFLICT (name) DO NOTHING RETURNING id"
-)
+#: a benchmark before anything was done for it
+_NEW: dict[str, Value] = {
+    "state": "running",
+    "reason": "",
+    "generator": "",
+    "recent": "",
+    "saved": b"{}",
+    "wants": b"[]",
+}
+_NEW |= dict.fromkeys(("resubmits", "resubmit_at", "contexts", "failed"), 0)
 _wants = msgspec.json.Decoder(list[Want]).decode
 
 
@@ -59,10 +62,8 @@ class Benchmarks:
                 if name not in known:
                     await self._insert(tx, spec, "", "file", True)
                 elif benchmark_of(known[name]).spec != spec:
-                    await tx.rows(
-                        "UPDATE benchmark SET spec = :spec, source = '', origin = 'file' WHERE name = :name",
-                        spec=msgspec.json.encode(spec),
-                        name=name,
+                    await update(
+                        tx, "benchmark", "name", name=name, spec=msgspec.json.encode(spec), source="", origin="file"
                     )
                     await self._restart(tx, known[name], "running")
 
@@ -114,11 +115,7 @@ class Benchmarks:
             wants = _wants(locked[0]["wants"])
             if len(wants) >= _MOST_WANTS:
                 raise Conflict(f"{len(wants)} wishes of {name!r} are waiting already", hint="wait for them")
-            await tx.rows(
-                "UPDATE benchmark SET wants = :wants, reason = '' WHERE id = :id",
-                wants=msgspec.json.encode([*wants, wish]),
-                id=row["id"],
-            )
+            await update(tx, "benchmark", "id", id=row["id"], wants=msgspec.json.encode([*wants, wish]), reason="")
             if locked[0]["state"] != "running":
                 await self._restart(tx, row, "running", caller)
             tx.ring(channel(row["id"]))
@@ -154,21 +151,17 @@ class Benchmarks:
     async def _insert(self, tx: Tx, spec: BenchmarkSpec, source: str, origin: str, private: bool) -> bool:
         now = self._clock.now()
         id = new_id("bmk", now)
-        given: dict[str, Any] = {"id": id, "name": spec.name, "source": source, "origin": origin, "now": now}
+        given: dict[str, Value] = {"id": id, "name": spec.name, "source": source, "origin": origin, "created_at": now}
         given |= {"private": int(private), "spec": msgspec.json.encode(spec), "bucket": bucket_of(id)}
         tx.ring(WORK)
-        return bool(await tx.rows(_INSERT, saved=b"{}", wants=b"[]", **given))
+        return bool(await insert(tx, "benchmark", "ON CONFLICT (name) DO NOTHING RETURNING id", **given, **_NEW))
 
     async def _restart(self, tx: Tx, row: Row, state: BenchmarkState, caller: Caller = SYSTEM) -> None:
         """Its generator ends; while it is `running`, the dispatcher begins another one."""
         if row["generator"]:
             await abort_context(tx, row["generator"], caller, f"the benchmark is {state} again")
-        await tx.rows(
-            "UPDATE benchmark SET state = :state, reason = '', generator = '', resubmits = 0, resubmit_at = 0, "
-            "recent = '' WHERE id = :id",
-            state=state,
-            id=row["id"],
-        )
+        anew: dict[str, Value] = {"reason": "", "generator": "", "resubmits": 0, "resubmit_at": 0, "recent": ""}
+        await update(tx, "benchmark", "id", id=row["id"], state=state, **anew)
         tx.ring(WORK)
 
     async def _remove(self, tx: Tx, row: Row) -> None:
@@ -188,9 +181,8 @@ class Benchmarks:
             name=name,
             private=int(caller.sees("private")),
         )
-        if not rows:
-            raise NotFound(f"there is no benchmark {name[:80]!r}", hint="`skep benchmark list` shows those there are")
-        return rows[0]
+        missing = NotFound(f"there is no benchmark {name[:80]!r}", hint="`skep benchmark list` shows those there are")
+        return one_row(rows, missing)
 
     async def list(self, caller: Caller, *, page: str = "", limit: int = 100) -> Page[Benchmark]:
         caller.need("read")

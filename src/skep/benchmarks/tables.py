@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from skep.engines.db.base import Row
+from skep.engines.db.base import Row, struct_of
 from skep.model.benchmark import Benchmark, BenchmarkSpec, Step
 
 STEPS = [
@@ -44,19 +44,7 @@ def spec_of(spec: bytes) -> BenchmarkSpec:
 
 
 def benchmark_of(row: Row) -> Benchmark:
-    return Benchmark(
-        row["id"],
-        spec_of(bytes(row["spec"])),
-        row["source"],
-        row["state"],
-        row["reason"],
-        row["origin"],
-        row["created_at"],
-        row["generator"],
-        row["contexts"],
-        row["failed"],
-        row["resubmits"],
-    )
+    return struct_of(Benchmark, row, spec=spec_of(bytes(row["spec"])))
 
 
 def step_of(row: Row) -> Step:

@@ -7,7 +7,6 @@ import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
-from urllib.parse import quote
 
 from skep.client.benchmarks import Benchmarks
 from skep.client.credentials import Credentials
@@ -20,7 +19,7 @@ from skep.client.searches import SavedSearches
 from skep.client.spaces import Space, Spaces
 from skep.client.tasks import Contexts, Tasks
 from skep.client.topics import Topics
-from skep.client.transport import API, Query, Transport, pages
+from skep.client.transport import API, Noun, Query, Transport, pages
 from skep.client.whereabouts import find_token, find_url
 from skep.client.workers import Workers
 from skep.model.answers import (
@@ -40,6 +39,7 @@ from skep.model.answers import (
 )
 from skep.model.caller import Scope, Visibility
 from skep.model.log import Level, LogLine
+from skep.model.search import check_length
 from skep.model.search_answers import Completion, Completions, SearchAnswer
 from skep.model.source import Change, Source
 
@@ -94,16 +94,16 @@ class Client:
         facets: bool = False,
     ) -> SearchAnswer:
         """One page, best first; `page` is `next_page` of the one before."""
+        check_length(text)
         asked: dict[str, str | int | float | None] = {
-            "q": text,
-            "lines": lines,
             "seconds": seconds,
             "context": context,
             "count": count,
             "page": page,
+            "explain": "true" if explain else "",
+            "facets": "true" if facets else "",
         }
-        asked |= {"explain": "true" if explain else "", "facets": "true" if facets else ""}
-        query: Query = {name: value for name, value in asked.items() if value}
+        query: Query = {"q": text, "lines": lines, **{name: value for name, value in asked.items() if value}}
         return self.transport.call("GET", f"{API}/search", SearchAnswer, query=query)
 
     def complete(self, text: str, cursor: int | None = None) -> list[Completion]:
@@ -139,23 +139,22 @@ class Client:
         self.close()
 
 
-class Sources:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Sources(Noun):
+    at = f"{API}/sources"
 
     def add(
         self, url: str, *, kind: str = "git", visibility: Visibility = "public", labels: Sequence[str] = ()
     ) -> Added:
         body = {"url": url, "kind": kind, "visibility": visibility, "labels": list(labels)}
-        return self._transport.call("POST", f"{API}/sources", Added, body=body)
+        return self._transport.call("POST", self.at, Added, body=body)
 
     def list(self, *, state: str | None = None, limit: int = 100) -> Iterator[Source]:
         """All of them; `limit` is the size of the pages they come in."""
-        return pages(self._transport, f"{API}/sources", Page[Source], limit, state=state)
+        return pages(self._transport, self.at, Page[Source], limit, state=state)
 
     def show(self, ref: str) -> Source:
         if ref.startswith("src_"):
-            return self._transport.call("GET", _path(ref), Source)
+            return self._transport.call("GET", super()._of(ref), Source)
         return self._transport.call("GET", f"{API}/source", Source, query={"ref": ref})
 
     def update(
@@ -179,7 +178,7 @@ class Sources:
 
     def fetch(self, ref: str) -> Fetching:
         """Asks for a look now and does not wait for it: `wait` does, with `asked_at` as `looked_after`."""
-        return self._transport.call("POST", self._of(ref) + "/fetch", Fetching)
+        return self._transport.call("POST", self._of(ref, "fetch"), Fetching)
 
     def fetch_url(self, url: str, *, visibility: Visibility = "public") -> Fetching:
         """The same for a URL that may not be known yet: it is added where that is permitted."""
@@ -188,11 +187,11 @@ class Sources:
 
     def accept(self, ref: str) -> Source:
         """Let the mirror follow into the loss that the source asks about."""
-        return self._transport.call("POST", self._of(ref) + "/accept", Source)
+        return self._transport.call("POST", self._of(ref, "accept"), Source)
 
     def reindex(self, ref: str) -> Source:
         """Asks for a new index and does not wait for it."""
-        return self._transport.call("POST", self._of(ref) + "/reindex", Source)
+        return self._transport.call("POST", self._of(ref, "reindex"), Source)
 
     def remove(self, ref: str) -> None:
         self._transport.call("DELETE", self._of(ref), type(None))
@@ -201,51 +200,45 @@ class Sources:
         """Until a look later than `looked_after` has settled and `commit` is searchable, at most `timeout` (and 60)
         seconds."""
         query: Query = {"looked_after": looked_after, "commit": commit, "timeout": timeout}
-        return self._transport.call("GET", self._of(ref) + "/wait", Waited, query=query, timeout=timeout + 30)
+        return self._transport.call("GET", self._of(ref, "wait"), Waited, query=query, timeout=timeout + 30)
 
     def changes(self, ref: str, *, limit: int = 100) -> Iterator[Change]:
         """Newest first, all of them, in pages of `limit`."""
-        return pages(self._transport, self._of(ref) + "/changes", Page[Change], limit)
+        return pages(self._transport, self._of(ref, "changes"), Page[Change], limit)
 
     def tree(self, ref: str, path: str = "", rev: str = "") -> Tree:
-        return self._transport.call("GET", self._of(ref) + "/tree", Tree, query={"path": path, "rev": rev})
+        return self._transport.call("GET", self._of(ref, "tree"), Tree, query={"path": path, "rev": rev})
 
     def file(self, ref: str, path: str, rev: str = "") -> FileView:
-        return self._transport.call("GET", self._of(ref) + "/file", FileView, query={"path": path, "rev": rev})
+        return self._transport.call("GET", self._of(ref, "file"), FileView, query={"path": path, "rev": rev})
 
     def report(self, ref: str, commit: str = "") -> ReportAnswer:
         """What analysis found out about it: the newest, or that of a commit."""
-        return self._transport.call("GET", self._of(ref) + "/report", ReportAnswer, query={"commit": commit})
+        return self._transport.call("GET", self._of(ref, "report"), ReportAnswer, query={"commit": commit})
 
-    def _of(self, ref: str) -> str:
-        return _path(ref if ref.startswith("src_") else self.show(ref).id)
+    def _of(self, ref: str, verb: str = "") -> str:
+        return super()._of(ref if ref.startswith("src_") else self.show(ref).id, verb)
 
 
-class Audit:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Audit(Noun):
+    at = f"{API}/audit"
 
     def list(self, about: str = "", *, limit: int = 100) -> Iterator[Audited]:
         """The newest first; `about` is a verb, a caller, or part of what was changed."""
-        return pages(self._transport, f"{API}/audit", Page[Audited], limit, about=about)
+        return pages(self._transport, self.at, Page[Audited], limit, about=about)
 
 
-class Tokens:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Tokens(Noun):
+    at = f"{API}/tokens"
 
     def create(self, subject: str, scopes: Sequence[Scope], expires_in: float | None = None) -> NewToken:
         body: dict[str, Any] = {"subject": subject, "scopes": list(scopes)}
         if expires_in is not None:
             body["expires_in"] = expires_in
-        return self._transport.call("POST", f"{API}/tokens", NewToken, body=body)
+        return self._transport.call("POST", self.at, NewToken, body=body)
 
     def list(self, *, limit: int = 100) -> Iterator[TokenInfo]:
-        return pages(self._transport, f"{API}/tokens", Page[TokenInfo], limit)
+        return pages(self._transport, self.at, Page[TokenInfo], limit)
 
     def revoke(self, id: str) -> None:
-        self._transport.call("DELETE", f"{API}/tokens/{quote(id, safe='')}", type(None))
-
-
-def _path(id: str) -> str:
-    return f"{API}/sources/{quote(id, safe='')}"
+        self._transport.call("DELETE", self._of(id), type(None))

@@ -16,22 +16,14 @@ from skep.client.patience import Patience, persist
 from skep.client.producer import connect, names
 from skep.client.readings import Reading, Readings
 from skep.errors import BadInput, SkepError
-from skep.model.answers import TopicMessage
+from skep.model.topic import TopicMessage
 
 #: how long an explicit commit waits for a server that is away
 _COMMIT_SECONDS = 60.0
 
 
-class Received(msgspec.Struct, frozen=True):
+class Received(TopicMessage, frozen=True, kw_only=True, gc=True):
     topic: str
-    partition: int
-    offset: int
-    at: float
-    id: str
-    key: str
-    headers: dict[str, str]
-    #: the JSON value that was sent; text where it was no JSON
-    body: Any
 
     def json(self) -> Any:
         """The body; when it is text, the JSON in it."""
@@ -100,7 +92,7 @@ class Consumer:
                     raise readings.failure
                 if found := readings.take():
                     self._in_hand, message = found
-                    return _received(self._in_hand.topic, message)
+                    return Received(topic=self._in_hand.topic, **msgspec.structs.asdict(message))
                 readings.changed.wait(1.0)
         self.close()
         raise StopIteration
@@ -165,16 +157,3 @@ class Consumer:
         finally:
             self._client.close()
             self._readings.end()
-
-
-def _received(topic: str, message: TopicMessage) -> Received:
-    return Received(
-        topic,
-        message.partition,
-        message.offset,
-        message.at,
-        message.id,
-        message.key,
-        message.headers,
-        message.body,
-    )

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from skep.errors import Unavailable
@@ -42,6 +42,25 @@ class Patience:
             raise error
         pause, self._next = self._next * (0.5 + self._chance() / 2), min(self._next * 2, _MOST)
         return pause if left is None else min(pause, left)
+
+
+def follow(events: Callable[[str], Iterator[T | None]], place: Callable[[T], str]) -> Iterator[T]:
+    """What comes after the `place` of the last one, None being a sign of life. Once it has begun it outlives the
+    server's restarts."""
+    last, patience, begun = "", Patience(None), False
+    while True:
+        try:
+            for one in events(last):
+                begun = True
+                patience.restart()
+                if one is not None:
+                    last = place(one)
+                    yield one
+            return
+        except Unavailable as error:
+            if not begun:
+                raise
+            time.sleep(patience.pause(error))
 
 
 def persist(attempt: Callable[[], T], patience: Patience, wait: Callable[[float], object] = time.sleep) -> T:

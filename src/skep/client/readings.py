@@ -11,7 +11,7 @@ from math import inf
 from skep.client.patience import Patience
 from skep.client.topics import Topics
 from skep.errors import SkepError, Unavailable
-from skep.model.answers import TopicMessage
+from skep.model.topic import TopicMessage
 
 log = logging.getLogger(__name__)
 

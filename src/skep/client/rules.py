@@ -1,39 +1,33 @@
 """Rules over HTTP."""
 
 from collections.abc import Iterator
-from urllib.parse import quote
 
-from skep.client.transport import API, Transport, pages
+from skep.client.transport import API, Noun, pages
 from skep.model.answers import Page
 from skep.model.rule import Rule, RuleEdit, RuleSpec
 from skep.model.task import Context
 
 
-class Rules:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Rules(Noun):
+    at = f"{API}/rules"
 
     def create(self, spec: RuleSpec) -> Rule:
-        return self._transport.call("POST", f"{API}/rules", Rule, body=spec)
+        return self._transport.call("POST", self.at, Rule, body=spec)
 
     def show(self, name: str) -> Rule:
-        return self._transport.call("GET", _path(name), Rule)
+        return self._transport.call("GET", self._of(name), Rule)
 
     def update(self, name: str, edit: RuleEdit) -> Rule:
         """What the edit does not give stays."""
-        return self._transport.call("PATCH", _path(name), Rule, body=edit)
+        return self._transport.call("PATCH", self._of(name), Rule, body=edit)
 
     def remove(self, name: str) -> None:
-        self._transport.call("DELETE", _path(name), type(None))
+        self._transport.call("DELETE", self._of(name), type(None))
 
     def fire(self, name: str, source: str = "") -> Context:
         """Now, for the newest commit of a source."""
-        return self._transport.call("POST", f"{_path(name)}/fire", Context, body={"source": source})
+        return self._transport.call("POST", self._of(name, "fire"), Context, body={"source": source})
 
     def list(self, *, limit: int = 100) -> Iterator[Rule]:
         """All of them; `limit` is the size of the pages they come in."""
-        return pages(self._transport, f"{API}/rules", Page[Rule], limit)
-
-
-def _path(name: str) -> str:
-    return f"{API}/rules/{quote(name, safe='')}"
+        return pages(self._transport, self.at, Page[Rule], limit)

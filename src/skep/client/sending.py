@@ -20,9 +20,8 @@ from skep.client.patience import Patience
 from skep.client.topics import Outgoing, messages_path
 from skep.client.transport import Transport
 from skep.errors import BadInput, Busy, SkepError, TooLarge, Unavailable
-from skep.model.answers import PostedAnswer
 from skep.model.ids import new_id
-from skep.model.topic import Posted
+from skep.model.topic import Posted, PostedAnswer
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-from skep.client.transport import API, Transport, pages
+from skep.client.transport import API, Noun, Transport, pages
 from skep.errors import NotFound
-from skep.model.answers import FoundAnswer, GotAnswer, Page, PlacedAnswer
-from skep.model.space import Field, Fields, SpaceInfo, Taken, template_of
+from skep.model.answers import Page
+from skep.model.space import Field, Fields, FoundAnswer, GotAnswer, PlacedAnswer, SpaceInfo, Taken, template_of
 
 T = TypeVar("T")
 #: one request waits this long at most; who waits longer asks again
@@ -17,19 +17,18 @@ _POLL_SECONDS = 30.0
 _LEASE_SECONDS = 60.0
 
 
-class Spaces:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Spaces(Noun):
+    at = f"{API}/spaces"
 
     def show(self, space: str) -> SpaceInfo:
-        return self._transport.call("GET", _path(space), SpaceInfo)
+        return self._transport.call("GET", self._of(space), SpaceInfo)
 
     def drop(self, space: str) -> None:
         """With everything in it."""
-        self._transport.call("DELETE", _path(space), type(None))
+        self._transport.call("DELETE", self._of(space), type(None))
 
     def list(self, *, limit: int = 100) -> Iterator[SpaceInfo]:
-        return pages(self._transport, f"{API}/spaces", Page[SpaceInfo], limit)
+        return pages(self._transport, self.at, Page[SpaceInfo], limit)
 
 
 class Space:

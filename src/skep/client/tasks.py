@@ -4,10 +4,10 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from urllib.parse import quote
+from functools import partial
 
-from skep.client.patience import Patience
-from skep.client.transport import API, Transport, pages
+from skep.client.patience import Patience, follow
+from skep.client.transport import API, Noun, pages
 from skep.errors import Unavailable
 from skep.model.answers import Output, OutputChunk, Page, Submitted, TaskIds
 from skep.model.task import Context, ContextSpec, ContextState, ContextView, Stream, Task, TaskSpec, TaskState, TaskView
@@ -18,28 +18,27 @@ _LONGEST = 60.0
 _SILENCE = 60.0
 
 
-class Contexts:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Contexts(Noun):
+    at = f"{API}/contexts"
 
     def submit(self, spec: ContextSpec) -> Context:
-        return self._transport.call("POST", f"{API}/contexts", Context, body=spec)
+        return self._transport.call("POST", self.at, Context, body=spec)
 
     def add(self, id: str, tasks: Sequence[TaskSpec]) -> list[str]:
         """More tasks for a context that is still running; answers with their ids."""
-        return self._transport.call("POST", _context(id) + "/tasks", TaskIds, body={"tasks": list(tasks)}).tasks
+        return self._transport.call("POST", self._of(id, "tasks"), TaskIds, body={"tasks": list(tasks)}).tasks
 
     def show(self, id: str, *, after: str = "", limit: int = 1000) -> ContextView:
         """With the tasks that come after the one called `after`, at most `limit`."""
-        return self._transport.call("GET", _context(id), ContextView, query={"after": after, "limit": limit})
+        return self._transport.call("GET", self._of(id), ContextView, query={"after": after, "limit": limit})
 
     def cancel(self, id: str, reason: str = "") -> Context:
         """Asks for it and does not wait until all has ended."""
-        return self._transport.call("POST", _context(id) + "/cancel", Context, query={"reason": reason})
+        return self._transport.call("POST", self._of(id, "cancel"), Context, query={"reason": reason})
 
     def retry(self, id: str) -> Context:
         """What FAILED or was ABORTED is submitted again."""
-        return self._transport.call("POST", _context(id) + "/retry", Context)
+        return self._transport.call("POST", self._of(id, "retry"), Context)
 
     def wait(self, id: str, timeout: float | None = None) -> Context:
         """Until it has ended; after `timeout` seconds it may still be RUNNING. Comes back to a server that was away."""
@@ -54,37 +53,36 @@ class Contexts:
         return context
 
     def _wait(self, id: str, seconds: float) -> Context:
-        path, query = _context(id) + "/wait", {"seconds": seconds}
+        path, query = self._of(id, "wait"), {"seconds": seconds}
         return self._transport.call("GET", path, Context, query=query, timeout=seconds + 30)
 
     def remove(self, id: str) -> None:
-        self._transport.call("DELETE", _context(id), type(None))
+        self._transport.call("DELETE", self._of(id), type(None))
 
     def list(self, *, state: ContextState | None = None, cause: str = "", limit: int = 100) -> Iterator[Context]:
         """Newest first, all of them, in pages of `limit`."""
-        return pages(self._transport, f"{API}/contexts", Page[Context], limit, state=state, cause=cause)
+        return pages(self._transport, self.at, Page[Context], limit, state=state, cause=cause)
 
 
-class Tasks:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Tasks(Noun):
+    at = f"{API}/tasks"
 
     def submit(self, spec: TaskSpec) -> Submitted:
         """One task, in a context of its own."""
-        return self._transport.call("POST", f"{API}/tasks", Submitted, body=spec)
+        return self._transport.call("POST", self.at, Submitted, body=spec)
 
     def show(self, id: str) -> TaskView:
-        return self._transport.call("GET", _task(id), TaskView)
+        return self._transport.call("GET", self._of(id), TaskView)
 
     def cancel(self, id: str, reason: str = "") -> Task:
-        return self._transport.call("POST", _task(id) + "/cancel", Task, query={"reason": reason})
+        return self._transport.call("POST", self._of(id, "cancel"), Task, query={"reason": reason})
 
     def output(self, id: str, *, attempt: int | None = None, stream: Stream | None = None) -> Iterator[OutputChunk]:
         """What it has written until now."""
         after = -1
         while True:
             query = {"after": after, "attempt": attempt, "stream": stream}
-            found = self._transport.call("GET", _task(id) + "/output", Output, query=query)
+            found = self._transport.call("GET", self._of(id, "output"), Output, query=query)
             yield from found.chunks
             if not found.chunks:
                 return
@@ -92,26 +90,13 @@ class Tasks:
 
     def follow(self, id: str, *, stream: Stream | None = None) -> Iterator[OutputChunk]:
         """What it has written and writes, until it has ended; comes back when the server was away."""
-        last, patience, begun = "", Patience(None), False
-        while True:
-            try:
-                for chunk in self._events(id, stream, last):
-                    begun = True
-                    patience.restart()
-                    if chunk:
-                        last = f"{chunk.attempt}/{chunk.n}"
-                        yield chunk
-                return
-            except Unavailable as error:
-                if not begun:
-                    raise
-                time.sleep(patience.pause(error))
+        return follow(partial(self._events, id, stream), lambda chunk: f"{chunk.attempt}/{chunk.n}")
 
     def _events(self, id: str, stream: Stream | None, last: str) -> Iterator[OutputChunk | None]:
         """None for every sign of life that is no output."""
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
         query = {"follow": "1", "stream": stream}
-        lines = self._transport.lines(_task(id) + "/output", query=query, headers=headers, timeout=_SILENCE)
+        lines = self._transport.lines(self._of(id, "output"), query=query, headers=headers, timeout=_SILENCE)
         with closing(lines):
             for line in lines:
                 if line == "event: ended":
@@ -122,12 +107,4 @@ class Tasks:
 
     def list(self, *, state: TaskState | None = None, worker: str = "", limit: int = 100) -> Iterator[Task]:
         """Newest first, all of them, in pages of `limit`."""
-        return pages(self._transport, f"{API}/tasks", Page[Task], limit, state=state, worker=worker)
-
-
-def _context(id: str) -> str:
-    return f"{API}/contexts/{quote(id, safe='')}"
-
-
-def _task(id: str) -> str:
-    return f"{API}/tasks/{quote(id, safe='')}"
+        return pages(self._transport, self.at, Page[Task], limit, state=state, worker=worker)

@@ -1,18 +1,32 @@
 """Topics and groups of readers over HTTP. `skep.client.producer` and `skep.client.consumer` are made of these."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from skep.client.patience import Patience
-from skep.client.transport import API, Transport, pages
+from skep.client.patience import follow
+from skep.client.transport import API, Noun, Transport, pages
 from skep.errors import BadInput, Unavailable
-from skep.model.answers import LagAnswer, Messages, Page, PlacesAnswer, PostedAnswer, TopicMessage, TopicView
-from skep.model.topic import Commit, Lag, Membership, Place, Posted, Standing, Topic
+from skep.model.answers import Page
+from skep.model.topic import (
+    Commit,
+    Lag,
+    LagAnswer,
+    Membership,
+    Messages,
+    Place,
+    PlacesAnswer,
+    Posted,
+    PostedAnswer,
+    Standing,
+    Topic,
+    TopicMessage,
+    TopicView,
+)
 
 #: a followed topic on which nothing happens says so more often than this
 _SILENCE = 60.0
@@ -32,15 +46,14 @@ class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
             raise BadInput("a message is text or a JSON value, not bytes", hint="decode it, or encode it as base64")
 
 
-class Topics:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Topics(Noun):
+    at = f"{API}/topics"
 
     def create(
         self, name: str, *, partitions: int = 1, retain_seconds: float | None = None, retain_bytes: int | None = None
     ) -> Topic:
         body = _given(name=name, partitions=partitions, retain_seconds=retain_seconds, retain_bytes=retain_bytes)
-        return self._transport.call("POST", f"{API}/topics", Topic, body=body)
+        return self._transport.call("POST", self.at, Topic, body=body)
 
     def update(
         self,
@@ -54,7 +67,7 @@ class Topics:
         return self._transport.call("PATCH", _path(topic), Topic, body=body)
 
     def list(self, *, limit: int = 100) -> Iterator[Topic]:
-        return pages(self._transport, f"{API}/topics", Page[Topic], limit)
+        return pages(self._transport, self.at, Page[Topic], limit)
 
     def show(self, topic: str) -> TopicView:
         return self._transport.call("GET", _path(topic), TopicView)
@@ -99,20 +112,7 @@ class Topics:
     def follow(self, topic: str, offset: int = 0, *, partition: int = 0) -> Iterator[TopicMessage]:
         """What there is from `offset` on and then what comes, for ever. Once it has begun it outlives the server's
         restarts."""
-        last = ""
-        patience = Patience(None)
-        begun = False
-        while True:
-            try:
-                for message in self._events(topic, offset, partition, last):
-                    begun, last = True, str(message.offset) if message else last
-                    patience.restart()
-                    if message:
-                        yield message
-            except Unavailable as error:
-                if not begun:
-                    raise
-                time.sleep(patience.pause(error))
+        return follow(partial(self._events, topic, offset, partition), lambda message: str(message.offset))
 
     def _events(self, topic: str, offset: int, partition: int, last: str) -> Iterator[TopicMessage | None]:
         """None for every sign of life that is no message."""

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import SplitResult, urlencode
+from urllib.parse import SplitResult, quote, urlencode
 
 import msgspec
 
@@ -17,9 +17,9 @@ from skep.model.answers import ErrorAnswer, Page
 API = "/api/v1"
 T = TypeVar("T")
 Query = Mapping[str, str | int | float | Sequence[str] | None]
-#: what ends a connection that the server closed while it lay in the pool
 _CHUNK = 1 << 18
 _NONE: Mapping[str, str] = MappingProxyType({})
+#: what ends a connection that the server closed while it lay in the pool
 _STALE = (http.client.BadStatusLine, ConnectionResetError, BrokenPipeError)
 
 
@@ -204,6 +204,19 @@ class Transport:
                 with contextlib.suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RDWR)
         self._empty_pool()
+
+
+class Noun:
+    """The verbs of one noun of the API."""
+
+    #: its path
+    at: str
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def _of(self, id: str, verb: str = "") -> str:
+        return f"{self.at}/{quote(id, safe='')}" + (f"/{verb}" if verb else "")
 
 
 def pages(

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from skep.client.transport import API, Transport
-from skep.model.answers import MemberToken, NewMemberToken, WorkerMatch, WorkerView
+from skep.client.transport import API, Noun
+from skep.model.answers import MemberToken, NewMemberToken, TaskLoad, WorkerMatch, WorkerView
 
 
-class Workers:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Workers(Noun):
+    at = f"{API}/workers"
 
     def select(self, selector: str) -> list[WorkerMatch]:
         """Which workers it chooses, and why not the others."""
         query = {"selector": selector}
         return self._transport.call("GET", f"{API}/workers/select", list[WorkerMatch], query=query)
+
+    def load(self, label: str = "") -> TaskLoad:
+        """What there is to do for those with this label."""
+        return self._transport.call("GET", f"{API}/workers/load", TaskLoad, query={"label": label})
 
     def create_token(
         self,
@@ -32,22 +35,18 @@ class Workers:
         return self._transport.call("GET", f"{API}/workers/tokens", list[MemberToken])
 
     def revoke_token(self, id: str) -> None:
-        self._transport.call("DELETE", f"{API}/workers/tokens/{quote(id, safe='')}", type(None))
+        self._transport.call("DELETE", self._of("tokens") + f"/{quote(id, safe='')}", type(None))
 
     def drain(self, worker: str) -> None:
         """What it holds goes to others."""
-        self._transport.call("POST", f"{_worker(worker)}/drain", type(None))
+        self._transport.call("POST", self._of(worker, "drain"), type(None))
 
     def resume(self, worker: str) -> None:
-        self._transport.call("POST", f"{_worker(worker)}/resume", type(None))
+        self._transport.call("POST", self._of(worker, "resume"), type(None))
 
     def forget(self, worker: str) -> None:
         """It will not come back."""
-        self._transport.call("DELETE", _worker(worker), type(None))
+        self._transport.call("DELETE", self._of(worker), type(None))
 
     def list(self) -> list[WorkerView]:
-        return self._transport.call("GET", f"{API}/workers", list[WorkerView])
-
-
-def _worker(id: str) -> str:
-    return f"{API}/workers/{quote(id, safe='')}"
+        return self._transport.call("GET", self.at, list[WorkerView])

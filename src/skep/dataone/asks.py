@@ -57,8 +57,9 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     #: with `trouble`: how many wrong bytes are there
     size: int = 0
     trouble: str = ""
-    #: how a failure is treated: tried again by and by; a few times; never; or the node says that it has it not
-    kind: Literal["", "later", "soon", "never", "absent"] = ""
+    #: how a failure is treated: tried again by and by, also because we may not have it; a few times; never; or the node
+    #: says that it has it not
+    kind: Literal["", "later", "denied", "soon", "never", "absent"] = ""
 
 
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,6 +97,8 @@ class Harvest(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     data_bytes: int = 0
     #: types of formats that the list a worker has been shipped with does not say
     formats: dict[str, FormatType] = {}
+    #: it is a Coordinating Node, and this is its name: changes are listed as it made them
+    sibling: str = ""
 
 
 class Queued(msgspec.Struct, frozen=True, tag=True):
@@ -103,6 +106,8 @@ class Queued(msgspec.Struct, frozen=True, tag=True):
 
     due: int
     missing: str = ""
+    #: as they are by now
+    limits: Limits = Limits()
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):

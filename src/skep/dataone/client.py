@@ -1,42 +1,55 @@
 """A Member Node's API as a harvester calls it: bounded, never faster than the node can bear, and trusting nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
 from typing import Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from skep.clock import Clock
+from skep.connection import NetworkError
 from skep.dataone.asks import Errand
 from skep.dataone.exchange import Exchange
 from skep.dataone.forms import write_form
 from skep.dataone.pids import encode
-from skep.dataone.types import Checksum, D1Error, Doc, Node, ObjectFormatList, ObjectList, SystemMetadata
+from skep.dataone.types import Checksum, D1Error, Doc, Node, NodeList, ObjectFormatList, ObjectList, SystemMetadata
 from skep.dataone.windows import Window
 from skep.dataone.xml import parse, render, show_time
 from skep.errors import BadInput
 from skep.model.credential import Key
 from skep.model.dataone import Limits
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import NetworkError, Reply
+from skep.sources.git.http import Reply
 
 LARGEST = 64 << 20
 _REDIRECTS = 3
+#: bytes that an answer has to have brought before it is worth asking for the rest at once
+_WORTH = 1 << 20
 T = TypeVar("T", bound=Doc)
 
 
 class Refused(Exception):
-    """The node did not give what was asked for. Status 0: no answer came. The text is for people."""
+    """The node did not give what was asked for. Status 0: no answer came; -1: none that can be read. `name`: of the
+    error, if it was one of DataONE's. The text is for people."""
 
-    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
-        super().__init__(f"{status} {message}" if status else message)
+    def __init__(self, status: int, message: str, retry_after: float | None = None, name: str = "") -> None:
+        super().__init__(f"{status} {message}" if status > 0 else message)
         self.status = status
+        self.name = name
         self.retry_after = retry_after
 
 
 class Sink(Protocol):
     """Takes the bytes of an answer, from the beginning after each `reset`."""
+
+    #: bytes so far
+    size: int
+
+    @property
+    def full(self) -> bool:
+        """It wants no more: then it was we who hung up."""
+        ...
 
     def reset(self) -> None: ...
 
@@ -52,13 +65,17 @@ class _Hashed:
 
     def reset(self) -> None:
         self.hash = Checksum("", self._errand.hash).hash()
-        self.left = self._errand.most
+        self.size = 0
 
     def write(self, chunk: bytes) -> int | None:
         """What is too long has another checksum, whatever follows."""
         self.hash.update(chunk)
-        self.left -= len(chunk)
-        return None if self.left >= 0 else 0
+        self.size += len(chunk)
+        return 0 if self.full else None
+
+    @property
+    def full(self) -> bool:
+        return self.size > self._errand.most
 
 
 class Gate:
@@ -107,16 +124,29 @@ class NodeClient:
         #: of listObjects, what it accepts
         self.slices = True
         self.ends = True
+        #: a Coordinating Node like us
+        self.sibling = False
+        #: where its lists are for good now, by its own word
+        self.moved = ""
 
     async def node(self) -> Node:
-        """By version 2 where that is spoken."""
+        """By version 2 where that is spoken. A Coordinating Node lists all that it knows."""
         try:
             return await self._read(Node, "/node")
         except Refused as error:
+            if error.status == -1 and (found := await self._coordinator()):
+                return found
             if self.version == "v1" or error.status not in (400, 404, 501):
                 raise
             self.version = "v1"
             return await self._read(Node, "/node")
+
+    async def _coordinator(self) -> Node | None:
+        """Itself comes first among its kind."""
+        with suppress(Refused):
+            nodes = await self._read(NodeList, "/node")
+            return next((one for one in nodes.node if one.type == "cn"), None)
+        return None
 
     async def list(self, window: Window, start: int, count: int) -> ObjectList:
         """What the node cannot do is left out: then the list is whole. Behind its end it is empty."""
@@ -126,7 +156,8 @@ class NodeClient:
         if self.slices:
             asked |= {"start": str(start), "count": str(count)}
         try:
-            return await self._read(ObjectList, f"/object?{urlencode(asked)}" if asked else "/object")
+            path = "/changed" if self.sibling else "/object"
+            return await self._read(ObjectList, f"{path}?{urlencode(asked)}" if asked else path)
         except Refused as error:
             if error.status not in (400, 501):
                 raise
@@ -151,7 +182,50 @@ class NodeClient:
         return await self._read(ObjectFormatList, "/formats")
 
     async def object(self, pid: str, into: Sink) -> None:
-        await self._ask(f"/object/{encode(pid)}", into=into)
+        await self._whole(f"/object/{encode(pid)}", into)
+
+    async def replica(self, pid: str, into: Sink) -> None:
+        """As a holder of copies asks. A node that does not know that call, or cannot find out who we are, may still
+        give what everybody may have."""
+        try:
+            await self._whole(f"/replica/{encode(pid)}", into)
+        except Refused as error:
+            if error.status <= 0 or error.status in (429, 503):
+                raise
+            try:
+                await self.object(pid, into)
+            except Refused as other:
+                raise (error if other.status in (401, 403) else other) from None
+
+    async def _whole(self, path: str, into: Sink) -> None:
+        """What breaks off half-way goes on from there, as long as that leads further."""
+        into.reset()
+        before = 0
+        while True:
+            try:
+                await self._ask(path, into=into)
+                return
+            except Refused as error:
+                if error.status or into.size < before + _WORTH:
+                    raise
+                before = into.size
+
+    # of a Coordinating Node
+
+    async def nodes(self) -> NodeList:
+        return await self._read(NodeList, "/node")
+
+    async def notify(self, pid: str, parts: Mapping[str, str | bytes]) -> int:
+        """What became of a copy; the status of the answer."""
+        path = f"/replicaNotifications/{encode(pid)}"
+        return (await self._ask(path, form=write_form(parts), any=True, method="PUT")).status
+
+    async def permits(self, pid: str, subject: str) -> bool:
+        """May the node that speaks as this subject have a copy?"""
+        path = f"/replicaAuthorizations/{encode(pid)}?{urlencode({'targetNodeSubject': subject})}"
+        return (await self._ask(path, any=True)).status == 200
+
+    # for others
 
     async def run(self, errand: Errand) -> Reply:
         """Whatever it is answered with."""
@@ -164,12 +238,7 @@ class NodeClient:
 
     async def _hashed(self, errand: Errand) -> Reply:
         into = _Hashed(errand)
-        try:
-            status = (await self._ask(errand.path, into=into, any=True)).status
-        except Refused:
-            if into.left >= 0:
-                raise  # unless it was we who hung up
-            status = 200
+        status = (await self._ask(errand.path, into=into, any=True)).status
         return Reply(status, render(Checksum(into.hash.hexdigest(), errand.hash)), "", "", 0)
 
     async def _read(self, kind: type[T], path: str) -> T:
@@ -189,21 +258,24 @@ class NodeClient:
         form: tuple[str, bytes] | None = None,
         into: Sink | None = None,
         any: bool = False,
+        method: str = "",
     ) -> Reply:
         """Of redirects a few are followed, and with our credentials only to the same host."""
         url, origin, reply = f"{self._base}/{self.version}{path}", self._home, None
         for _ in range(_REDIRECTS):
             await self.gate.turn()
-            reply = await self._exchange(url, origin, form, into)
+            reply = await self._exchange(url, origin, form, into, method)
             if reply.status not in (301, 302, 303, 307, 308) or not reply.redirect or form:
                 break
+            if reply.status in (301, 308) and path.startswith("/object?"):
+                self.moved = reply.redirect.partition("?")[0]
             url, origin = reply.redirect, urlsplit(reply.redirect)[:2]
         if reply is None or (reply.status != 200 and not any):
             raise _refused(path, reply)
         return reply
 
     async def _exchange(
-        self, url: str, origin: tuple[str, str], form: tuple[str, bytes] | None, into: Sink | None
+        self, url: str, origin: tuple[str, str], form: tuple[str, bytes] | None, into: Sink | None, method: str
     ) -> Reply:
         parts = self._guard.check_url("{}://{}/node".format(*origin))
         key = self._key if origin == self._home else None
@@ -215,14 +287,20 @@ class NodeClient:
             addresses = await self._guard.resolve(parts.host, parts.port)
         except (OSError, TimeoutError):
             raise Refused(0, f"the host '{parts.host}' was not found") from None
-        if into:
-            into.reset()
-        body, write = form[1] if form else None, into.write if into else None
+        body, write, start = form[1] if form else None, into.write if into else None, into.size if into else 0
         path = url.partition("//")[2].removeprefix(origin[1]).partition("#")[0]
         target = path if path.startswith("/") else f"/{path}"
         try:
-            return await self._http.ask(parts, addresses, target, headers, body, into=write, certificate=certificate)
+            return await self._http.ask(
+                *(parts, addresses, target, headers, body),
+                into=write,
+                start=start,
+                certificate=certificate,
+                method=method,
+            )
         except NetworkError as error:
+            if into and into.full:
+                return Reply(200, b"", "", "", 0)
             raise Refused(0, f"{parts.authority}: {error}") from None
 
     def _measure(self, reply: Reply, before: float) -> None:
@@ -244,9 +322,10 @@ class NodeClient:
 def _refused(path: str, reply: Reply | None) -> Refused:
     if reply is None:
         return Refused(0, f"{path}: it sends us round in circles")
+    pause, name = float(reply.retry_after) if reply.retry_after else None, ""
     try:
         error = parse(D1Error, reply.body)
-        said = f"{error.name}: {error.description[:300]}"
+        name, said = error.name, f"{error.name}: {error.description[:300]}"
     except BadInput:
         said = "and says nothing that we understand"
-    return Refused(reply.status, f"{path}: {said}", float(reply.retry_after) if reply.retry_after else None)
+    return Refused(reply.status, f"{path}: {said}", pause, name)

@@ -1,11 +1,11 @@
 """What becomes of one offered object (pure): every branch says why, and an update is taken whole or not at all."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from skep.dataone.types import Checksum, SystemMetadata
+from skep.dataone.types import Checksum, Replica, SystemMetadata
 
 Verdict = Literal["new", "unchanged", "update", "replica", "duplicate", "illegal", "unauthorised", "poison", "gone"]
 #: of these the node is told
@@ -28,6 +28,8 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str
     #: what is stored from now on; None: what is stored stays
     meta: SystemMetadata | None = None
+    #: copies that another Coordinating Node knows more of
+    copies: tuple[Replica, ...] = ()
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +41,10 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     #: as we have it; of a deleted one too, for its bytes were promised not to change
     known: SystemMetadata | None = None
     deleted: bool = False
-    #: nodes that hold it
-    holders: Collection[str] = ()
+    #: what is known of its copies, by node
+    copies: Mapping[str, Replica] = {}
+    #: nodes that are Coordinating Nodes, we among them
+    coordinators: Collection[str] = ()
     #: subject for whom the identifier, or the series it begins, is reserved
     reserved_for: str | None = None
     #: newest member of the series that it says it belongs to
@@ -50,34 +54,54 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     #: the node's checksum in our algorithm, where its own is of another
     proof: Checksum | None = None
 
+    def holds(self, urn: str) -> bool:
+        """As far as is known: it may have been asked for its copy only now."""
+        return urn in self.copies and self.copies[urn].replication_status != "invalidated"
+
 
 def decide(offered: SystemMetadata, around: Circumstances) -> Decision:
     missing = [name for name in _REQUIRED if getattr(offered, name) is None]
     if missing:
-        return Decision("poison", f"its system metadata lacks {_words(missing)}")
+        return Decision("poison", f"its system metadata lacks {words(missing)}")
     if not offered.checksum.known:
         return Decision("poison", f"{offered.checksum.algorithm[:40]!r} is no checksum algorithm that we know")
     known = around.known
     if known is None:
         return _new(offered, around, 1)
-    agrees = known.checksum.agrees(around.proof or offered.checksum)
-    if agrees is None:
-        return Decision(
-            "poison", f"its checksum is {offered.checksum.name}, ours {known.checksum.name}: they cannot be compared"
-        )
-    if not agrees:
-        return Decision(
-            "duplicate",
-            f"the identifier belongs to another object: {known.checksum.name} {known.checksum.value}, "
-            f"not {(around.proof or offered.checksum).value}",
-        )
+    if refused := other(offered, around):
+        return refused
     if around.deleted:
         return _new(offered, around, (known.serial_version or 0) + 1)
     if around.node != known.authoritative_member_node:
-        if around.node in around.holders:
+        if around.holds(around.node):
             return Decision("unchanged", f"{around.node} is known to hold a replica")
         return Decision("replica", f"{around.node} holds a replica")
     return _update(offered, around, known)
+
+
+def other(offered: SystemMetadata, around: Circumstances) -> Decision | None:
+    """Bytes that are not those we know under this identifier."""
+    assert around.known is not None
+    known, said = around.known.checksum, around.proof or offered.checksum
+    agrees = known.agrees(said)
+    if agrees is None:
+        text = f"its checksum is {offered.checksum.name}, ours {known.name}: they cannot be compared"
+        return Decision("poison", text)
+    if not agrees:
+        text = f"the identifier belongs to another object: {known.name} {known.value}, not {said.value}"
+        return Decision("duplicate", text)
+    return None
+
+
+def changes(offered: SystemMetadata, known: SystemMetadata) -> list[str]:
+    """Names of what differs; absent and false are the same."""
+    names = [name for name in SystemMetadata.__struct_fields__ if name not in _OURS and name != "checksum"]
+    return [
+        name
+        for name in names
+        if getattr(offered, name) != getattr(known, name)
+        and (name != "archived" or bool(offered.archived) != bool(known.archived))
+    ]
 
 
 def _new(offered: SystemMetadata, around: Circumstances, serial: int) -> Decision:
@@ -107,13 +131,7 @@ def _may_continue(offered: SystemMetadata, head: SystemMetadata) -> bool:
 
 
 def _update(offered: SystemMetadata, around: Circumstances, known: SystemMetadata) -> Decision:
-    changed = [
-        name
-        for name in SystemMetadata.__struct_fields__
-        if name not in _OURS and name != "checksum" and getattr(offered, name) != getattr(known, name)
-    ]
-    # absent and false are the same
-    changed = [name for name in changed if name != "archived" or bool(offered.archived) != bool(known.archived)]
+    changed = changes(offered, known)
     if not changed:
         return Decision("unchanged", "nothing differs")
     if (offered.date_sys_metadata_modified or 0) < (known.date_sys_metadata_modified or 0):
@@ -125,14 +143,14 @@ def _update(offered: SystemMetadata, around: Circumstances, known: SystemMetadat
     if around.version == "v1":
         fixed += [name for name in changed if name not in (*_V1_CHANGES, "date_sys_metadata_modified", *fixed)]
     if fixed:
-        return Decision("illegal", f"{_words(fixed)} must not change")
+        return Decision("illegal", f"{words(fixed)} must not change")
     if "series_id" in changed and (refused := _claim(offered, around)):
         return refused
     serial = (known.serial_version or 0) + 1
     meta = msgspec.structs.replace(offered, serial_version=serial, replica=(), checksum=known.checksum)
-    return Decision("update", f"changed: {_words(changed)}", meta)
+    return Decision("update", f"changed: {words(changed)}", meta)
 
 
-def _words(names: Collection[str]) -> str:
+def words(names: Collection[str]) -> str:
     parts = (name.split("_") for name in names)
     return ", ".join(first + "".join(map(str.title, rest)) for first, *rest in parts)

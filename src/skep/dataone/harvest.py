@@ -20,6 +20,7 @@ from skep.dataone.asks import (
     TakeObjects,
     Wanted,
 )
+from skep.dataone.catch import Catch
 from skep.dataone.client import NodeClient, Refused
 from skep.dataone.formats import Formats
 from skep.dataone.listing import ASK_BYTES, Listing, weight
@@ -29,8 +30,9 @@ from skep.model.ids import new_id
 from skep.model.source import Held
 from skep.sources.base import Ask
 
-#: objects and bytes that are handed over together
-_OBJECTS, _BYTES = 250, 4 << 20
+#: objects and bytes that are handed over together, and the seconds that the first of them waits for others: of a slow
+#: node, too, no more than that is lost by a kill
+_OBJECTS, _BYTES, _SECONDS = 250, 4 << 20, 5.0
 #: such lots under way
 _ON_THE_WAY = 3
 #: objects taken from the queue together; as many may be open when more are taken
@@ -39,52 +41,10 @@ _TAKE = 500
 _LARGE = 1 << 20
 #: of wrong bytes, as many are kept
 _ASIDE = 1 << 18
+#: refusals that have an end: who we are may be settled, and the node have time
+_PASSES = (401, 403, 407, 408, 429)
 #: answers in a row that did not come, until the node is left alone
 _DEAD = 10
-
-
-class _Catch:
-    """The bytes of one object as they come: counted, hashed, and kept in memory or in a file."""
-
-    def __init__(self, expected: SystemMetadata, file: Path | None) -> None:
-        self._expected = expected
-        self.file = file
-        self.reset()
-
-    def reset(self) -> None:
-        self.size = 0
-        self.hash = self._expected.checksum.hash()
-        self.kept = bytearray()
-        if self.file:
-            self.file.write_bytes(b"")
-
-    def write(self, chunk: bytes) -> int | None:
-        """A node that gives more than it promised is not listened to any longer."""
-        self.size += len(chunk)
-        if self.size > self._expected.size:
-            return 0
-        self.hash.update(chunk)
-        if self.file:
-            with self.file.open("ab") as file:
-                file.write(chunk)
-        else:
-            self.kept += chunk
-        return None
-
-    def beginning(self, most: int) -> bytes:
-        if self.file is None:
-            return bytes(self.kept[:most])
-        with self.file.open("rb") as file:
-            return file.read(most)
-
-    def wrong(self) -> str:
-        """What is not as promised, with both values."""
-        if self.size != self._expected.size:
-            return f"it has {self.size} bytes or more, not {self._expected.size} as promised"
-        found = Checksum(self.hash.hexdigest(), self._expected.checksum.algorithm)
-        if not self._expected.checksum.agrees(found):
-            return f"its {found.name} is {found.value}, not {self._expected.checksum.value} as promised"
-        return ""
 
 
 class Visit(Listing):
@@ -97,7 +57,11 @@ class Visit(Listing):
         self._formats = formats
         self._folder = folder
         self._ticket = new_id("hrv", clock.now())
-        self._items: asyncio.Queue[Wanted | Errand] = asyncio.Queue()
+        #: None: list on
+        self._items: asyncio.Queue[Wanted | Errand | None] = asyncio.Queue()
+        #: no hand is at that
+        self._listed = asyncio.Event()
+        self._listed.set()
         #: given out and not ended; rung when one ends
         self._open = 0
         self._ended = asyncio.Event()
@@ -106,6 +70,7 @@ class Visit(Listing):
         self._ran: list[Ran] = []
         self._pack = bytearray()
         self._weight = 0
+        self._since = 0.0
         self._handing: set[asyncio.Task[Queued]] = set()
         self._silent = 0
         self._broken: BaseException | None = None
@@ -113,20 +78,23 @@ class Visit(Listing):
         self.brought = self.whole = 0
 
     async def bring(self, until: float, report: Callable[[int, int], None]) -> None:
-        """What waits, until there is nothing more or it is time to let others."""
+        """What waits, and what is listed meanwhile, until there is nothing more or it is time to let others."""
         try:
             while self._clock.now() < until or not self.brought:
+                self._list_on()
                 taken = await self._ask(TakeObjects(*self._me, ticket=self._ticket, most=_TAKE))
                 assert isinstance(taken, Objects)
-                self._client.gate.limits = taken.limits
                 self.due = taken.due
+                self._hire(taken.limits)
                 if not taken.wanted and not taken.errands:
-                    break
+                    if self._listed.is_set():
+                        break
+                    await self._listed.wait()
+                    continue
                 items: tuple[Wanted | Errand, ...] = (*taken.errands, *taken.wanted)
                 for item in items:
                     self._items.put_nowait(item)
                 self._open += len(items)
-                self._hire(taken.limits)
                 report(self.brought, self.brought + self.due)
                 # an errand is free to be taken again until it is reported
                 await self._wait(0 if taken.errands else _TAKE)
@@ -140,7 +108,20 @@ class Visit(Listing):
                 hand.cancel()
             await asyncio.gather(*everybody, return_exceptions=True)
 
+    @property
+    def waiting(self) -> int:
+        return self.due + self._open
+
+    def _list_on(self) -> None:
+        """While little waits one of the hands lists, and the others bring."""
+        if self.rest is not None and self._listed.is_set() and self.waiting < self._plan.queue[0]:
+            self._listed.clear()
+            self._items.put_nowait(None)
+            self._open += 1
+
     def _hire(self, limits: Limits) -> None:
+        """As many hands as there may be by now; those who are too many leave."""
+        self._client.gate.limits = limits
         while len(self._hands) < limits.connections:
             hand = asyncio.create_task(self._work())
             self._hands.add(hand)
@@ -165,11 +146,17 @@ class Visit(Listing):
             item = await self._items.get()
             if isinstance(item, Errand):
                 self._ran.append(await self._run(item))
+            elif item is None:
+                try:
+                    await self.list_on()
+                finally:
+                    self._listed.set()
             else:
                 await self._fetch(item)
             self._open -= 1
             self._ended.set()
-            if len(self._done) >= _OBJECTS or len(self._pack) >= _BYTES or self._weight >= ASK_BYTES:
+            full = len(self._done) >= _OBJECTS or len(self._pack) >= _BYTES or self._weight >= ASK_BYTES
+            if full or (self._done and self._clock.now() >= self._since + _SECONDS):
                 await self._hand_over()
 
     async def _run(self, errand: Errand) -> Ran:
@@ -180,6 +167,7 @@ class Visit(Listing):
         return Ran(errand.id, reply.status, reply.body[:10_000])
 
     async def _fetch(self, wanted: Wanted) -> None:
+        meta = None
         try:
             meta = await self._client.meta(wanted.pid)
             if meta.identifier != wanted.pid or weight(meta) > ASK_BYTES:
@@ -196,23 +184,25 @@ class Visit(Listing):
                     await self._bytes(wanted.pid, meta, proof)
             self._silent = 0
         except Refused as error:
-            self._refused(wanted.pid, error)
+            # what a sibling tells of and cannot give is not deleted
+            lost = meta is not None and self._plan.sibling and error.status == 404
+            self._refused(wanted.pid, Refused(500, str(error)) if lost else error)
 
     def _wants(self, meta: SystemMetadata) -> bool:
         if not meta.checksum.known:
             return False
         kind = self._plan.formats.get(meta.format_id) or self._formats.type_of(meta.format_id)
-        return kind != "DATA" or meta.size <= self._plan.data_bytes
+        if sibling := self._plan.sibling:
+            held = {one.replica_member_node for one in meta.replica if one.replication_status == "completed"}
+            return kind != "DATA" and sibling in held
+        return kind != "DATA" or meta.size <= self._plan.data_bytes > 0
 
     async def _bytes(self, pid: str, meta: SystemMetadata, proof: Checksum | None) -> None:
         large = self._folder / new_id("pck", self._clock.now()) if meta.size > _LARGE else None
-        catch = _Catch(meta, large)
+        catch = Catch(meta, large)
         try:
-            try:
+            if meta.size:  # of nothing, the checksum says enough
                 await self._client.object(pid, catch)
-            except Refused as error:
-                if error.status or catch.size <= meta.size:
-                    raise  # unless it was we who hung up
             if wrong := catch.wrong():
                 kept = catch.beginning(_ASIDE)
                 self._add(Brought(pid=pid, trouble=wrong, kind="soon", start=len(self._pack), size=len(kept)))
@@ -234,13 +224,22 @@ class Visit(Listing):
         self._silent = 0 if error.status else self._silent + 1
         if self._silent >= _DEAD:
             raise error
-        kind = {404: "absent", -1: "soon", 400: "soon", 410: "absent"}.get(error.status, "later")
+        if error.status in (404, 410):
+            kind = "absent"
+        elif error.name == "NotAuthorized":
+            kind = "denied"
+        elif error.status == -1 or (400 <= error.status < 500 and error.status not in _PASSES):
+            kind = "soon"
+        else:
+            kind = "later"
         self._trouble(pid, str(error), kind)
 
     def _trouble(self, pid: str, why: str, kind: str) -> None:
         self._add(Brought(pid=pid, trouble=why[:1_000], kind=kind))  # type: ignore[arg-type]  # one of them
 
     def _add(self, one: Brought) -> None:
+        if not self._done:
+            self._since = self._clock.now()
         self._done.append(one)
         self._weight += weight(one)
 
@@ -257,7 +256,7 @@ class Visit(Listing):
                 one.result()
 
     async def _send(self, done: list[Brought], ran: list[Ran], data: bytearray) -> Queued:
-        if not data:
+        if all(one.start is None for one in done):
             return await self._bring(done, ran, None)
         pack = self._folder / new_id("pck", self._clock.now())
         try:
@@ -272,6 +271,7 @@ class Visit(Listing):
         )
         assert isinstance(found, Queued)
         self.due = found.due
+        self._hire(found.limits)
         self.brought += len(done)
         self.whole += sum(one.meta is not None for one in done)
         return found

@@ -4,6 +4,7 @@ A row of `offer` is what one node says of one object and what became of that, so
 """
 
 import hashlib
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import msgspec
 from skep.clock import Clock
 from skep.dataone.asks import (
     Bring,
+    Brought,
     Errand,
     Harvest,
     HarvestAnswer,
@@ -24,14 +26,14 @@ from skep.dataone.asks import (
     TakeObjects,
     Wanted,
 )
-from skep.dataone.nodes import Nodes, insert, limits_of, node_of
+from skep.dataone.kind import base_of
+from skep.dataone.nodes import Nodes, doc_of, insert, limits_of, node_of
 from skep.dataone.replication import Replication
 from skep.dataone.store import Store
-from skep.dataone.tables import among
-from skep.dataone.types import Checksum
+from skep.dataone.types import Checksum, Node
 from skep.dataone.windows import begin
-from skep.engines.db.base import Database, Row, Tx
-from skep.errors import Conflict, NotFound
+from skep.engines.db.base import Database, Row, Tx, among
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
 from skep.fleet.service import Fleet
 from skep.model.caller import Caller
 from skep.sources.intake import Stale, current
@@ -64,7 +66,7 @@ _SIGNAL = """
 _WAITING = "source = :source AND state IN ('queued', 'missing') AND due <= :now AND until <= :now"
 _TAKE = f"""
     UPDATE offer SET ticket = :ticket, until = :until WHERE source = :source AND pid IN (
-        SELECT pid FROM offer mine WHERE {_WAITING} AND NOT EXISTS (SELECT 1 FROM offer other
+        SELECT pid FROM offer mine WHERE {_WAITING} AND ticket <> :ticket AND NOT EXISTS (SELECT 1 FROM offer other
             WHERE other.pid = mine.pid AND other.source <> mine.source AND other.until > :now)
         ORDER BY due LIMIT :most)
     RETURNING pid
@@ -85,7 +87,9 @@ class Harvests:
         queue: tuple[int, int],
         data_bytes: int,
         full_every: float,
+        siblings: Collection[str] = (),
     ) -> None:
+        """`siblings`: base URLs of Coordinating Nodes whose word counts as ours."""
         self._db = db
         self._clock = clock
         self._fleet = fleet
@@ -95,6 +99,7 @@ class Harvests:
         self._queue = queue
         self._data_bytes = data_bytes
         self._full_every = full_every
+        self._siblings = {base_of(url) for url in siblings}
 
     async def answer(self, body: HarvestRequest, pack: Path | None = None) -> HarvestAnswer:
         """`pack` is where the bytes of a Bring are on this machine. Whoever asks holds the source."""
@@ -110,14 +115,31 @@ class Harvests:
             case TakeObjects():
                 return await self._db.write(partial(self._take, body))
             case Bring():
-                return await self._db.write(partial(self._bring, body, blob))
+                return await self._bring_apart(body, blob)
+
+    async def _bring_apart(self, body: Bring, blob: str | None) -> Queued:
+        """Together, unless there is one among them that the database cannot hold: it must not keep the others out."""
+        try:
+            return await self._db.write(partial(self._bring, body, blob))
+        except (BadInput, TooLarge) as error:
+            half, objects = len(body.objects) // 2, body.objects
+            if half:
+                await self._bring_apart(msgspec.structs.replace(body, objects=objects[:half]), blob)
+                return await self._bring_apart(msgspec.structs.replace(body, objects=objects[half:], ran=()), blob)
+            if not objects or objects[0].kind == "never":
+                raise
+            # (briefly, as a long identifier may be all that fits)
+            unfit = Brought(pid=objects[0].pid, trouble=f"it cannot be stored: {error.message[:80]}", kind="never")
+            return await self._db.write(partial(self._bring, msgspec.structs.replace(body, objects=(unfit,)), blob))
 
     async def synchronize(self, caller: Caller, pid: str) -> None:
         """A node says that an object of its changed. While that is in hand, this leads to one more run."""
         speakers = [node for node in await self._nodes.all() if caller.subject in node.subject]
         known = await self._store.get_many([pid], deleted=True)
         urn = known[pid].meta.authoritative_member_node if pid in known else next((n.identifier for n in speakers), "")
-        await self._nodes.speaks(caller, urn or "")
+        if not urn:
+            raise NotAllowed(f"'{caller.subject}' speaks for no node that is harvested here")
+        await self._nodes.speaks(caller, urn)
 
         async def work(tx: Tx) -> None:
             rows = await tx.rows("SELECT source, pass FROM member_node WHERE urn = :urn AND source <> ''", urn=urn)
@@ -136,10 +158,26 @@ class Harvests:
             raise NotFound(f"nothing is known of the node {body.source}")
         return node
 
+    def _sibling(self, url: str, node: Node) -> bool:
+        """Whoever says that it is a Coordinating Node would be believed everything: our settings have to say so too."""
+        if node.type != "cn":
+            return False
+        if node.identifier == self._store.cn:
+            hint = "each Coordinating Node needs a `dataone_node` of its own"
+            raise Conflict(f"{url} is called {node.identifier}, as we are", hint=hint)
+        if base_of(url) not in self._siblings:
+            raise Conflict(f"{url} is a Coordinating Node", hint="`dataone_siblings` names those that are trusted")
+        return True
+
     async def _meet(self, body: MeetNode, tx: Tx) -> Harvest:
-        if isinstance(stale := await current(tx, body), Stale):
-            raise Conflict(stale.reason)
+        source = await current(tx, body)
+        if isinstance(source, Stale):
+            raise Conflict(source.reason)
+        self._sibling(source["url"], body.node)
         urn = body.node.identifier
+        if (known := await node_of(tx, body.source)) and known["urn"] != urn:
+            hint = "remove this source and add it again, if the node really has another name now"
+            raise Conflict(f"{source['url']} says that it is {urn}, and was {known['urn']}", hint=hint)
         if not await insert(tx, body.node, body.source, registered=False):
             rows = await tx.rows(
                 "SELECT source.id FROM member_node JOIN source ON source.id = member_node.source "
@@ -157,6 +195,8 @@ class Harvests:
                 source=body.source,
                 urn=urn,
             )
+        if body.node.replicate and (known is None or doc_of(known) != body.node):
+            await self._replication.welcome(tx)
         await tx.rows("UPDATE member_node SET skew = :skew WHERE urn = :urn", skew=body.skew, urn=urn)
         return await self._plan(PlanHarvest(body.source, body.epoch, True), tx)
 
@@ -176,6 +216,7 @@ class Harvests:
             sql = "UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn"
             await tx.rows(sql, urn=node["urn"])
         waiting = 0 if node["paused"] else await self._due(tx, node)
+        sibling = self._sibling(node["url"], doc_of(node))
         return Harvest(
             known=True,
             list=not node["paused"] and (body.asked or self._nodes.due(node)),
@@ -187,6 +228,7 @@ class Harvests:
             queue=self._queue,
             data_bytes=self._data_bytes,
             formats=self._store.formats.learned,
+            sibling=node["urn"] if sibling else "",
         )
 
     async def _due(self, tx: Tx, node: Row) -> int:
@@ -204,7 +246,7 @@ class Harvests:
                     "source": body.source,
                     "pid": one.identifier,
                     "modified": one.date_sys_metadata_modified,
-                    "checksum": f"{one.checksum.name}:{one.checksum.value.lower()}",
+                    "checksum": one.checksum.spelled,
                     "now": now,
                     "pass": node["pass"],
                 }
@@ -277,14 +319,16 @@ class Harvests:
             "UPDATE member_node SET batches = batches + 1 WHERE urn = :urn RETURNING batches", urn=node["urn"]
         )
         node = {**node, "batches": rows[0]["batches"]}
-        sql = "SELECT pid FROM offer WHERE source = :source AND ticket = :ticket"
-        taken = {row["pid"] for row in await tx.rows(sql, source=body.source, ticket=body.ticket)}
+        places, names = among([one.pid for one in body.objects])
+        sql = f"SELECT pid FROM offer WHERE source = :source AND ticket = :ticket AND pid IN ({places})"  # noqa: S608
+        taken = {row["pid"] for row in await tx.rows(sql, source=body.source, ticket=body.ticket, **names)}
         brought = [one for one in body.objects if one.pid in taken]
         if brought:
-            await self._store.settling.settle(tx, node, brought, blob, now)
+            sibling = self._sibling(node["url"], doc_of(node))
+            await self._store.settling.settle(tx, node, brought, blob, now, sibling=sibling)
         for ran in body.ran:
             await self._replication.ran(tx, ran, now)
-        return Queued(await self._due(tx, node))
+        return Queued(await self._due(tx, node), limits=limits_of(node))
 
 
 def _wanted(pid: str, row: Row | None) -> Wanted:

@@ -16,9 +16,9 @@ from skep.dataone.science import science
 from skep.dataone.science.ore import resource_map
 from skep.dataone.science.reading import MOST_BYTES, Read
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, WAIT, Stored, among
+from skep.dataone.tables import BACKLOG, WAIT, Stored
 from skep.dataone.types import PUBLIC
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, among
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
 from skep.errors import BadInput
 from skep.model.caller import Caller
@@ -181,7 +181,8 @@ class RecordIndex:
         again = await self._named_as_series([pid for pid in pids if pid not in stored])
         related = await self.maps.relations(live.values())
         reads = await self._read(live.values())
-        made = [record(one, reads.get(pid, Read()), related[pid], self._base) for pid, one in live.items()]
+        linked = await self._store.linked(live) if live else {}
+        made = [record(one, reads.get(pid, Read()), related[pid], self._base) for pid, one in linked.items()]
         if gone := [pid for pid in pids if pid not in live]:
             await self._records.delete(KIND.name, OneOf("id", gone))
         await self._records.put(KIND.name, made)
@@ -258,8 +259,8 @@ class RecordIndex:
 
 
 def subjects(caller: Caller) -> frozenset[str]:
-    """Whom the caller stands for among DataONE's subjects; none: an admin, who sees everything."""
-    if caller.may("admin"):
+    """Whom the caller stands for among DataONE's subjects; none: who sees everything."""
+    if caller.may("private"):
         return frozenset()
     return frozenset((PUBLIC, caller.subject, "authenticatedUser") if caller.known else (PUBLIC,))
 

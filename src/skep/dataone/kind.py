@@ -90,7 +90,7 @@ class DataoneKind:
         """One page, where it is time to list; the coordinator says what of it is new."""
         try:
             plan = await self._plan(source, asked)
-            if not plan.known:
+            if not plan.known or (plan.list and self._forgets(source)):
                 return _MOVED
             self._listed.discard(source.source)
             if not plan.list:
@@ -99,11 +99,11 @@ class DataoneKind:
             client, window = self._client(source), Window(plan.place, None)
             now = client.now
             page = await client.list(window, 0, PAGE)
-            if page.total > len({one.identifier for one in page.object_info}):
+            if page.total > len({one.identifier for one in page.object_info}) + len(page.unread):
                 return _MOVED
             # the first answer of a process also tells what time it is there
             place = window.place(min(now, client.now))
-            told = await visit.tell(page.object_info, full=False, place=place, last=True)
+            told = await visit.tell(page, full=False, place=place, last=True)
             self._listed.add(source.source)
             return _MOVED if told.due or plan.full is not None else Same()
         except (Refused, SkepError) as error:
@@ -125,7 +125,7 @@ class DataoneKind:
             listed = source.source in self._listed
             self._listed.discard(source.source)
             plan = await self._plan(source, not listed)
-            if not plan.known or self._met.get(source.source, 0.0) + _MEET <= self._clock.now():
+            if not plan.known or self._forgets(source):
                 plan = await self._meet(source)
             visit = self._visit(source, plan)
             until = self._clock.now() + _TURN
@@ -143,13 +143,12 @@ class DataoneKind:
     async def _go(self, visit: Visit, plan: Harvest, listed: bool, until: float, report: Report) -> Failure | bool:
         """True when everything is listed. Listing goes before bringing as long as little waits, and a pass over
         everything comes last."""
-        whole: Failure | bool = True
-        if plan.list and not listed and plan.due < plan.queue[0]:
-            whole = await visit.list_all(plan.place, full=False)
-        elif plan.list and not listed:
-            whole = False
+        visit.rest = plan.place if plan.list and not listed else None
+        if plan.due < plan.queue[0]:
+            await visit.list_on()
         await visit.bring(until, lambda done, total: report(Progress("fetch", done, total)))
-        if whole is True and plan.full is not None and not visit.due:
+        whole: Failure | bool = visit.rest is None
+        if whole and plan.full is not None and not visit.due:
             whole = await visit.list_all(plan.full, full=True)
             await visit.bring(until, lambda done, total: report(Progress("fetch", done, total)))
         return whole
@@ -185,7 +184,12 @@ class DataoneKind:
         if found.known:
             client = self._client(source)
             client.version, client.gate.limits = found.version, found.limits
+            client.sibling = bool(found.sibling)
         return found
+
+    def _forgets(self, source: Held) -> bool:
+        """It may have become another node since it was asked: accept copies, say, or keep other hours."""
+        return self._met.get(source.source, 0.0) + _MEET <= self._clock.now()
 
     async def _meet(self, source: Held) -> Harvest:
         """What the node says of itself now."""

@@ -1,5 +1,6 @@
 """Listing a Member Node, on the worker that holds it: window by window, page by page, each told to the coordinator."""
 
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +11,8 @@ from skep.dataone.types import ObjectInfo, ObjectList
 from skep.dataone.windows import Window, choose
 from skep.model.source import Failure, Held
 from skep.sources.base import Ask
+
+log = logging.getLogger(__name__)
 
 PAGE = 1_000
 #: objects of one window, which is listed again whole when it was not steady
@@ -31,16 +34,29 @@ class Listing:
         self._ask = ask
         #: objects that wait in the queue
         self.due = plan.due
+        #: where listing goes on; None: everything is listed
+        self.rest: int | None = None
 
     @property
     def _me(self) -> tuple[str, int]:
         return self._source.source, self._source.epoch
 
+    @property
+    def waiting(self) -> int:
+        return self.due
+
+    async def list_on(self) -> None:
+        """From where it rests."""
+        if self.rest is not None:
+            since, self.rest = self.rest, None
+            await self.list_all(since, full=False)
+
     async def list_all(self, since: int, *, full: bool) -> Failure | bool:
-        """Until all is listed (True), or enough waits (False)."""
+        """Until all is listed (True), or enough waits (False): then `rest` says where to go on."""
         span: int | None = None
         while True:
-            if self.due >= self._plan.queue[1] and not full:
+            if self.waiting >= self._plan.queue[1] and not full:
+                self.rest = since
                 return False
             now = self._client.now
             window = await self._choose(since, now, span)
@@ -69,32 +85,37 @@ class Listing:
         for _ in range(_STEADY_TRIES):
             seen: set[int] = set()
             page = await self._client.list(window, 0, PAGE)
-            start = 0
-            while page.object_info:
+            start = unread = 0
+            while page.object_info or page.unread:
                 if any(window.until and one.date_sys_metadata_modified >= window.until for one in page.object_info):
                     self._client.ends = False
                     return ""
                 seen.update(hash(one.identifier) for one in page.object_info)
-                start += len(page.object_info)
+                start += len(page.object_info) + len(page.unread)
+                unread += len(page.unread)
                 total = page.total
                 if start >= total or not self._client.slices:
                     break
-                await self.tell(page.object_info, full=full)
+                await self.tell(page, full=full)
                 page = await self._client.list(window, start, PAGE)
-                page = page if page.object_info else ObjectList(total=total)
-            if len(seen) >= page.total:
-                return (await self.tell(page.object_info, full=full, place=place, last=window.until is None)).missing
-        raise Unsteady(f"its list says {page.total} objects, and has {len(seen)}")
+                page = page if page.object_info or page.unread else ObjectList(total=total)
+            if len(seen) + unread >= page.total:
+                return (await self.tell(page, full=full, place=place, last=window.until is None)).missing
+        raise Unsteady(f"its list says {page.total} objects, and has {len(seen) + unread}")
 
-    async def tell(
-        self, entries: tuple[ObjectInfo, ...], *, full: bool, place: int | None = None, last: bool = False
-    ) -> Queued:
+    async def tell(self, page: ObjectList, *, full: bool, place: int | None = None, last: bool = False) -> Queued:
         caps = [
             word for word, can in (("start and count", self._client.slices), ("toDate", self._client.ends)) if not can
         ]
-        note = f"it does not know {' and '.join(caps)}" if caps else ""
+        notes = [f"it does not know {' and '.join(caps)}"] if caps else []
+        if self._client.moved:
+            notes.append(f"it has moved: its list is at {self._client.moved[:200]}")
+        if page.unread:
+            notes.append(f"{len(page.unread)} entries of its list cannot be read, such as {page.unread[0]}")
+            log.warning("entries of a list cannot be read", extra={"node": self._source.url, "entries": page.unread})
+        note = "; ".join(notes)
         skew = self._client.skew
-        *before, end = lots(entries)
+        *before, end = lots(page.object_info)
         for lot in before:
             await self._ask(Listed(*self._me, entries=lot, full=full, skew=skew, note=note))
         found = await self._ask(Listed(*self._me, entries=end, place=place, full=full, last=last, skew=skew, note=note))

@@ -6,8 +6,8 @@ from skep.dataone.fields import LINKS
 from skep.dataone.record import Relations, superseded
 from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, WAIT, Stored, among
-from skep.engines.db.base import Database, Tx
+from skep.dataone.tables import BACKLOG, WAIT, Stored
+from skep.engines.db.base import Database, Tx, among
 
 STEPS = [
     """

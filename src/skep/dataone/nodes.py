@@ -18,6 +18,9 @@ from skep.sources.service import Sources
 KIND = "dataone"
 #: an order that led to nothing is repeated after so long
 _AGAIN = 60.0
+#: of any node
+_MOST = Limits(100, 1e6, 1 << 40)
+_LEAST_RATE = 0.01
 _NODE = (
     "SELECT member_node.*, source.name, source.url, source.kind, source.epoch, source.accepted FROM member_node "
     "LEFT JOIN source ON source.id = member_node.source AND source.state <> 'removed' "
@@ -36,6 +39,16 @@ async def node_of(tx: Tx, source: str) -> Row | None:
 
 def doc_of(row: Row) -> Node:
     return msgspec.json.decode(row["doc"], type=Node)
+
+
+class _Kind(msgspec.Struct):
+    type: str = "mn"
+
+
+async def kinds(tx: Tx) -> dict[str, str]:
+    """Of each node that we harvest: a Member Node, or a Coordinating Node."""
+    rows = await tx.rows(_NODE + "WHERE source.epoch IS NOT NULL")
+    return {row["urn"]: msgspec.json.decode(row["doc"], type=_Kind).type for row in rows}
 
 
 def limits_of(row: Row) -> Limits:
@@ -74,11 +87,13 @@ class Nodes:
     async def register(self, caller: Caller, node: Node) -> None:
         """It waits for an operator then."""
         caller.need("write")
+        _need_member(node)
         if not await self._db.write(lambda tx: insert(tx, node, None, registered=True)):
             raise Conflict(f"{node.identifier} is registered already")
 
     async def update(self, caller: Caller, node: Node) -> None:
         await self.speaks(caller, node.identifier)
+        _need_member(node)
 
         async def work(tx: Tx) -> None:
             sql = "UPDATE member_node SET doc = :doc, registered = 1 WHERE urn = :urn"
@@ -89,55 +104,66 @@ class Nodes:
     # what an operator does
 
     async def show(self, caller: Caller, ref: str) -> MemberNode:
-        row = await self._find(caller, ref)
+        found = await self._standing(caller, ref)
+        sql = "SELECT verdict, sum(times) AS n FROM story WHERE node = :urn GROUP BY verdict ORDER BY verdict"
+        rows = await self._db.read(sql, urn=found.id)
+        return msgspec.structs.replace(found, verdicts={row["verdict"]: int(row["n"]) for row in rows})
+
+    async def _standing(self, caller: Caller, ref: str) -> MemberNode:
+        row = await self.find(caller, ref)
         sql = "SELECT state, count(*) AS n FROM offer WHERE source = :source GROUP BY state"
         counts = await self._db.read(sql, source=row["source"] or "")
         return _view(row, {one["state"]: one["n"] for one in counts})
 
     async def approve(self, caller: Caller, ref: str) -> MemberNode:
         """From now on it is harvested."""
-        row = await self._find(caller, ref)
+        row = await self.find(caller, ref)
         if row["epoch"] is None:
             added = await self._sources.add(caller, doc_of(row).base_url, kind=KIND)
             await self._set(caller, row["urn"], "dataone.approve", source=added.source.id)
-        return await self.show(caller, ref)
+        return await self._standing(caller, ref)
 
     async def set(self, caller: Caller, ref: str, edit: NodeEdit) -> MemberNode:
         """Obeyed at once."""
-        row = await self._find(caller, ref)
+        row = await self.find(caller, ref)
         given = {name: value for name, value in msgspec.structs.asdict(edit).items() if value is not None}
         paused = int(given.pop("paused", row["paused"]))
         limits = msgspec.structs.replace(limits_of(row), **given)
-        if limits.connections < 1 or limits.rate < 0 or limits.bytes < 1:
-            raise BadInput("limits of a node: at least one connection and one byte, and no negative rate")
+        if not _sane(limits):
+            raise BadInput(
+                f"limits of a node: 1 to {_MOST.connections} connections, 1 to {_MOST.bytes} bytes, "
+                f"and {_LEAST_RATE} to {_MOST.rate:.0f} requests per second, or 0 for as many as there are"
+            )
         text = msgspec.json.encode(limits).decode()
         await self._set(caller, row["urn"], "dataone.set", limits=text, paused=paused)
-        return await self.show(caller, ref)
+        return await self._standing(caller, ref)
 
     async def reconcile(self, caller: Caller, ref: str, *, since: float | None = None) -> MemberNode:
         """List everything again, which finds what has vanished; with `since`, only what is newer than that."""
-        row = await self._find(caller, ref)
+        row = await self.find(caller, ref)
         if since is not None:
             await self._set(caller, row["urn"], "dataone.reharvest", place=int(since * 1000))
         else:
             await self._set(caller, row["urn"], "dataone.reconcile", full_place=0, **{"pass": row["pass"] + 1})
-        return await self.show(caller, ref)
+        return await self._standing(caller, ref)
 
     async def replay(self, caller: Caller, ref: str, pid: str = "") -> MemberNode:
         """Try parked objects again, or one object whatever its state."""
-        row = await self._find(caller, ref)
+        row = await self.find(caller, ref)
 
         async def work(tx: Tx) -> None:
-            await tx.rows(
+            found = await tx.rows(
                 "UPDATE offer SET state = 'queued', due = 0, tries = 0 WHERE source = :source AND "
-                "((:pid = '' AND state = 'parked') OR pid = :pid)",
+                "((:pid = '' AND state = 'parked') OR pid = :pid) RETURNING pid",
                 source=row["source"],
                 pid=pid,
             )
+            if pid and not found:
+                raise NotFound(f"{row['urn']} has not offered {pid[:100]!r}", hint="has it been listed since?")
             await note(tx, self._clock.now(), caller, "dataone.replay", pid or row["urn"])
 
         await self._db.write(work)
-        return await self.show(caller, ref)
+        return await self._standing(caller, ref)
 
     async def _set(self, caller: Caller, urn: str, verb: str, **values: Any) -> None:
         caller.need("admin")
@@ -152,7 +178,7 @@ class Nodes:
 
         await self._db.write(work)
 
-    async def _find(self, caller: Caller, ref: str) -> Row:
+    async def find(self, caller: Caller, ref: str) -> Row:
         caller.need("read")
         sql = _NODE + "WHERE urn = :ref OR source.id = :ref OR source.name = :ref OR source.url = :ref LIMIT 1"
         rows = await self._db.read(sql, ref=ref)
@@ -209,6 +235,8 @@ async def insert(tx: Tx, node: Node, source: str | None, *, registered: bool) ->
         )
     except msgspec.ValidationError:
         limits = Limits()
+    if not _sane(limits):
+        limits = Limits()
     rows = await tx.rows(
         "INSERT INTO member_node (urn, source, doc, limits, registered, paused, place, newest, pass, full_at, "
         "listed_at, skew, note, batches) "
@@ -221,6 +249,21 @@ async def insert(tx: Tx, node: Node, source: str | None, *, registered: bool) ->
         registered=int(registered),
     )
     return bool(rows)
+
+
+def _sane(limits: Limits) -> bool:
+    """A node may say anything of itself, `nan` as well."""
+    return (
+        1 <= limits.connections <= _MOST.connections
+        and (limits.rate == 0 or _LEAST_RATE <= limits.rate <= _MOST.rate)
+        and 1 <= limits.bytes <= _MOST.bytes
+    )
+
+
+def _need_member(node: Node) -> None:
+    """Others may believe a Coordinating Node in our list whatever it says."""
+    if node.type != "mn":
+        raise BadInput(f"{node.identifier[:80]} says that it is no Member Node", hint='its type has to be "mn"')
 
 
 def _public(row: Row) -> Node:
@@ -236,10 +279,14 @@ def _public(row: Row) -> Node:
 def _view(row: Row, objects: dict[str, int]) -> MemberNode:
     node = doc_of(row)
     cron = cron_of(node.synchronization.schedule) if node.synchronization else None
+    # one that was removed may be approved again
+    source = row["source"] if row["epoch"] is not None else None
     return MemberNode(
-        *(row["urn"], node.name, node.base_url, row["source"], bool(row["registered"]), bool(row["paused"])),
+        *(row["urn"], node.name, node.base_url, source, bool(row["registered"]), bool(row["paused"])),
         *(limits_of(row), row["newest"] / 1000, row["listed_at"], row["full_at"], row["skew"] / 1000),
         note="; ".join(filter(None, (row["note"], cron[1] if cron else ""))),
         next_at=cron[0].next(row["listed_at"]) if cron else None,
         objects=objects,
+        place=row["place"] / 1000,
+        full_place=None if row["full_place"] is None else row["full_place"] / 1000,
     )

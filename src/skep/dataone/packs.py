@@ -33,7 +33,8 @@ _AT_ONCE = 1_000
 _CHUNK = 1 << 20
 _UNUSED = """
     SELECT blob FROM pack WHERE at < :old AND NOT EXISTS (SELECT 1 FROM sysmeta WHERE sysmeta.blob = pack.blob)
-        AND NOT EXISTS (SELECT 1 FROM quarantine WHERE quarantine.blob = pack.blob) LIMIT :limit
+        AND NOT EXISTS (SELECT 1 FROM quarantine WHERE quarantine.blob = pack.blob)
+        AND NOT EXISTS (SELECT 1 FROM dataone_copy WHERE dataone_copy.blob = pack.blob) LIMIT :limit
 """
 _TRIM = """
     DELETE FROM quarantine WHERE at < (SELECT at FROM quarantine ORDER BY at DESC LIMIT 1 OFFSET :most)

@@ -33,14 +33,11 @@ def record(one: Stored, read: Read, related: Relations, base: str) -> Record:
         "formatType": one.kind,
         "dataUrl": f"{base}/cn/v2/resolve/{encode(meta.identifier)}",
         **{name: list(others) for name, others in related.items()},
-        "readers": [PUBLIC] if meta.may("read", _EVERYBODY) else list(readers(meta)),
+        "readers": [PUBLIC] if meta.public else list(readers(meta)),
         "state": state(meta),
         "place": crc32(meta.identifier.encode()),
     }
     return Record(meta.identifier, {name: value for name, value in values.items() if value not in (None, [], "")})
-
-
-_EVERYBODY = frozenset((PUBLIC,))
 
 
 def state(meta: SystemMetadata) -> str:
@@ -78,7 +75,7 @@ def _system(meta: SystemMetadata) -> Mapping[str, Value | list[Value] | None]:
 def _policies(meta: SystemMetadata) -> Mapping[str, Value | list[Value] | None]:
     policy = meta.replication_policy
     return {
-        "isPublic": meta.may("read", _EVERYBODY),
+        "isPublic": meta.public,
         "readPermission": _allowed(meta, "read"),
         "writePermission": _allowed(meta, "write"),
         "changePermission": _allowed(meta, "changePermission"),

@@ -5,7 +5,7 @@ import msgspec
 from skep.clock import Clock
 from skep.dataone.nodes import Nodes
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, alone, decode_meta
+from skep.dataone.tables import BACKLOG, TOUCH, WAIT, alone, decode_meta
 from skep.dataone.types import Checksum, Replica, ReplicaStatus, ReplicationPolicy
 from skep.engines.db.base import Database, Row, Tx
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
@@ -37,6 +37,8 @@ class Replicas:
             ours = Checksum(known[0]["checksum"], known[0]["algorithm"])
             if status == "completed" and checksum is not None and ours.agrees(checksum) is False:
                 raise BadInput(f"the copy of {pid} at {urn} has another checksum")
+            if status in ("queued", "requested", rows[0]["status"]):
+                return  # it has yet to say something that we did not know
             # what it says is checked at once
             now = self._clock.now()
             await self.set(tx, pid, urn, status, now, due=now if status == "completed" else None)
@@ -66,8 +68,8 @@ class Replicas:
 
         async def work(tx: Tx) -> None:
             await self._expect(tx, pid, serial)
+            # not forgotten: a sibling that has not heard of it yet would tell us of the copy again
             await self.set(tx, pid, urn, "invalidated", self._clock.now())
-            await tx.rows("DELETE FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=urn)
 
         await self._db.write(work)
 
@@ -79,9 +81,11 @@ class Replicas:
             meta = decode_meta(row["body"])
             if not caller.may("admin") and not meta.may("changePermission", frozenset({caller.subject})):
                 raise NotAllowed(f"'{caller.subject}' must not change {pid}")
-            meta = msgspec.structs.replace(meta, replication_policy=policy)
-            sql = "UPDATE sysmeta SET body = :body WHERE pid = :pid"
-            await tx.rows(sql, body=msgspec.msgpack.encode(meta), pid=pid)
+            # newer than what was harvested, and older than whatever its node says next
+            date = (meta.date_sys_metadata_modified or 0) + 1
+            meta = msgspec.structs.replace(meta, replication_policy=policy, date_sys_metadata_modified=date)
+            sql = "UPDATE sysmeta SET body = :body, modified = :date WHERE pid = :pid"
+            await tx.rows(sql, body=msgspec.msgpack.encode(meta), date=date, pid=pid)
             await self.set(tx, pid, "", "queued", self._clock.now())
 
         await self._db.write(work)
@@ -114,10 +118,6 @@ class Replicas:
             pid=pid,
             node=urn,
         )
-        await tx.rows("UPDATE sysmeta SET serial = serial + 1, changed = :now WHERE pid = :pid", now=now, pid=pid)
-        await tx.many(
-            "INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) "
-            "ON CONFLICT (work, pid) DO UPDATE SET at = excluded.at",
-            [{"work": work, "pid": pid, "now": now} for work in ("index", "replicate")],
-        )
+        await tx.rows(TOUCH, serial=0, stamp=int(now * 1000), pid=pid)
+        await tx.many(WAIT, [{"work": work, "pid": pid, "now": now} for work in ("index", "replicate")])
         tx.ring(BACKLOG)

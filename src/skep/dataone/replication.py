@@ -11,13 +11,13 @@ from skep.dataone.asks import Errand, Ran
 from skep.dataone.nodes import Nodes
 from skep.dataone.pids import encode
 from skep.dataone.replicas import OVER, Replicas
-from skep.dataone.settle import LADDER
+from skep.dataone.settle import pause
 from skep.dataone.store import Store
-from skep.dataone.tables import AUDIT, Stored, alone, among, holders
+from skep.dataone.tables import AUDIT, Stored, alone, holders
 from skep.dataone.targets import Load, plan, wanted
 from skep.dataone.types import Checksum, Node
 from skep.dataone.xml import parse, render
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, among
 from skep.errors import BadInput
 
 #: seconds until a target is asked again for what it said nothing of, or failed to copy; then once a week
@@ -64,14 +64,20 @@ class Replication(Replicas):
         self._weights |= loads
         for work, looked in (("replicate", waiting), (_UNMET, unmet)):
             await self._store.worked(work, looked)
-        for pause in set(later.values()):
-            await self._store.again(_UNMET, [pid for pid in later if later[pid] == pause], after=pause)
+        for after in set(later.values()):
+            await self._store.again(_UNMET, [pid for pid in later if later[pid] == after], after=after)
         return done
 
+    async def welcome(self, tx: Tx) -> None:
+        """There is somebody who may take what nobody could."""
+        sql = "UPDATE backlog SET at = :now WHERE work = :work"
+        await tx.rows(sql, now=self._clock.now(), work=_UNMET)
+
     async def _targets(self) -> list[Node]:
-        """All nodes; those that an operator has paused are as good as down."""
+        """All Member Nodes; those that an operator has paused are as good as down."""
         paused = {row["urn"] for row in await self._db.read("SELECT urn FROM member_node WHERE paused = 1")}
-        return [replace(node, state="down") if node.identifier in paused else node for node in await self._nodes.all()]
+        nodes = [node for node in await self._nodes.all() if node.type == "mn"]
+        return [replace(node, state="down") if node.identifier in paused else node for node in nodes]
 
     async def _loads(self, now: float) -> dict[str, Load]:
         """Sums over all copies are kept for a while, as they cost; what is asked meanwhile is added to them."""
@@ -99,14 +105,17 @@ class Replication(Replicas):
         for row in await tx.rows(f"SELECT * FROM replica WHERE pid IN ({places})", **names):  # noqa: S608
             rows.setdefault(row["pid"], []).append(row)
         done, loads, later = 0, dict(before), dict[str, float]()
+        members = {node.identifier for node in nodes}
         for pid in pids:
             mine, one = rows.get(pid, []), found.get(pid)
             if one is None:
-                done += await self._forget(tx, mine)
+                done += await self._forget(tx, mine, now)
                 continue
             # another process may have asked for copies since it was read
             one = replace(one, meta=replace(one.meta, replica=holders(mine)))
             done += await self._follow_up(tx, one, mine, now)
+            if not members & {row["node"] for row in mine if row["status"] == "completed"}:
+                continue  # whoever is to copy it has to find it at a node that we list; a sibling may
             held = {row["node"] for row in mine if row["status"] not in OVER or _rests(row, now)}
             ahead = plan(one.meta, nodes, held, loads)
             tries = {row["node"]: int(row["tries"]) for row in mine}
@@ -118,12 +127,13 @@ class Replication(Replicas):
                 later[pid] = _BUSY if ahead.busy else _NOBODY
         return done, loads, later
 
-    async def _forget(self, tx: Tx, rows: Sequence[Row]) -> int:
+    async def _forget(self, tx: Tx, rows: Sequence[Row], now: float) -> int:
         """The object is gone: nobody is asked for copies of it any more."""
-        rows = [row for row in rows if row["node"] != self._store.cn]
+        rows = [row for row in rows if row["node"] != self._store.cn and row["status"] != "invalidated"]
         await tx.many(
-            "DELETE FROM replica WHERE pid = :pid AND node = :node",
-            [{"pid": row["pid"], "node": row["node"]} for row in rows],
+            "UPDATE replica SET status = 'invalidated', verified = :verified, due = NULL "
+            "WHERE pid = :pid AND node = :node",
+            [{"pid": row["pid"], "node": row["node"], "verified": int(now * 1000)} for row in rows],
         )
         ids = [_errand_id(kind, row["node"], row["pid"]) for kind in ("replicate", "audit") for row in rows]
         await tx.many("UPDATE errand SET done = 1 WHERE id = :id", [{"id": id} for id in ids])
@@ -146,7 +156,7 @@ class Replication(Replicas):
         await tx.rows(
             "INSERT INTO replica (pid, node, status, verified, tries, due) "
             "VALUES (:pid, :node, 'requested', :verified, :tries, :due) ON CONFLICT (pid, node) DO UPDATE SET "
-            "status = 'requested', tries = excluded.tries, due = excluded.due",
+            "status = 'requested', verified = excluded.verified, tries = excluded.tries, due = excluded.due",
             pid=pid,
             node=urn,
             verified=int(now * 1000),
@@ -183,8 +193,8 @@ class Replication(Replicas):
         refused = 400 <= ran.status < 500 and ran.status not in (401, 408, 429)
         over = well or refused or tries >= _ERRAND_TRIES
         sql = "UPDATE errand SET done = :done, tries = :tries, due = :due WHERE id = :id"
-        pause = LADDER[min(tries, len(LADDER) - 1)]
-        await tx.rows(sql, done=int(over), tries=tries, due=now + pause, id=ran.id)
+        due = now + pause(tries, self._clock.random())
+        await tx.rows(sql, done=int(over), tries=tries, due=due, id=ran.id)
         if row["kind"] == "audit" and (well or ran.status == 404):
             await self._audited(tx, row, ran, now)
         elif row["kind"] == "replicate" and over and not well and await self._is_asked(tx, row):

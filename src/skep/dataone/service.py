@@ -6,15 +6,17 @@ import time
 import msgspec
 
 from skep.dataone import solr
+from skep.dataone.copies import Copies
 from skep.dataone.harvests import Harvests
 from skep.dataone.index import RecordIndex, subjects
 from skep.dataone.nodes import Nodes
 from skep.dataone.pids import encode
+from skep.dataone.preview import Previews
 from skep.dataone.replication import Replication
 from skep.dataone.store import Store
 from skep.dataone.tables import Stored
 from skep.dataone.types import Node, ObjectList, ObjectLocation, ObjectLocationList, Service, Services
-from skep.engines.records.base import MOST_RECORDS, Ask, Found, Page
+from skep.engines.records.base import MOST_DEPTH, MOST_RECORDS, Ask, Found, Page
 from skep.errors import NotAllowed, NotFound
 from skep.model.caller import Caller
 
@@ -29,8 +31,11 @@ class DataOne(msgspec.Struct, frozen=True):
     nodes: Nodes
     harvests: Harvests
     replication: Replication
+    previews: Previews
     #: where our API is reached: https://HOST/cn
     base: str
+    #: what another Coordinating Node has us hold, if there is one
+    copies: Copies | None = None
 
     async def follow(self) -> None:
         """For ever: nodes are harvested and asked for copies when it is time; what nobody refers to is swept."""
@@ -53,23 +58,47 @@ class DataOne(msgspec.Struct, frozen=True):
             raise NotAllowed(f"'{caller.subject}' may not read {id[:800]!r}")
         return found
 
+    async def described(self, caller: Caller, id: str) -> Stored:
+        """For its system metadata: who holds a copy has to know who may read it."""
+        try:
+            return await self.get(caller, id)
+        except NotAllowed:
+            found = await self.store.get(id)
+            speaks = {one.identifier for one in await self.nodes.all() if caller.subject in one.subject}
+            if (
+                not caller.known
+                or found is None
+                or speaks.isdisjoint(r.replica_member_node for r in found.meta.replica)
+            ):
+                raise
+            return found
+
     async def listing(self, caller: Caller, **asked: object) -> ObjectList:
         caller.need("read")
         return await self.store.listing(subjects(caller) or None, **asked)  # type: ignore[arg-type]  # by the door
 
+    async def changes(self, caller: Caller, **asked: object) -> ObjectList:
+        """For a sibling, which hears of everything or of nothing: what becomes private must not stay public there."""
+        caller.need("private")
+        return await self.store.listing(None, by="stamp", **asked)  # type: ignore[arg-type]  # by the door
+
     async def resolve(self, caller: Caller, id: str) -> ObjectLocationList:
-        """Where it can be read: its own node first, then copies, then here."""
+        """Where it can be read: its own node first, unless that lost it, then copies, then here."""
         found = await self.get(caller, id)
         pid, owner = found.meta.identifier, found.meta.authoritative_member_node
-        holders = {one.replica_member_node for one in found.meta.replica if one.replication_status == "completed"}
-        known = [node for node in await self.nodes.all() if node.identifier in {*holders, owner}]
-        known.sort(key=lambda node: (node.identifier != owner, node.identifier))
+        copies = {one.replica_member_node: one.replication_status for one in found.meta.replica}
+        nodes = await self.nodes.all()
+        known = [node for node in nodes if ({owner: "completed"} | copies).get(node.identifier) == "completed"]
+        known.sort(key=lambda node: (node.identifier != owner, node.type == "cn", node.identifier))
         if found.blob:
             known.append(self.node())
-        places = tuple(_location(node, pid, rank) for rank, node in enumerate(known))
+        places = [_location(node, pid, rank) for rank, node in enumerate(known)]
+        if not places:
+            # a sibling told us of it, and knows its nodes
+            places = [_location(node, pid, 0, "resolve") for node in nodes if node.type == "cn"]
         if not places:
             raise NotFound(f"nobody who has {pid!r} is known")
-        return ObjectLocationList(pid, places)
+        return ObjectLocationList(pid, tuple(places))
 
     def node(self) -> Node:
         """What we are among nodes."""
@@ -89,7 +118,7 @@ class DataOne(msgspec.Struct, frozen=True):
         """What Solr would be asked; media type and body of the answer."""
         began = time.monotonic()
         asked = solr.asked(params, now)
-        page = await self._pages(caller, asked)
+        page = await self.pages(caller, asked)
         counted = {
             text: (await self.index.search(caller, Ask(f"{asked.text} ({solr.ours(text, now)})", limit=0))).total
             for text in asked.facet_queries
@@ -97,23 +126,24 @@ class DataOne(msgspec.Struct, frozen=True):
         took = int((time.monotonic() - began) * 1000)
         return solr.render(asked, solr.Answer(page.records, page.total, page.facets, counted, took))
 
-    async def _pages(self, caller: Caller, asked: solr.Asked) -> Page:
+    async def pages(self, caller: Caller, asked: solr.Asked) -> Page:
+        """Behind the last record there are none, as far as we can count."""
         found: list[Found] = []
-        ask = Ask(asked.text, facets=asked.facets, facet_size=max(1, asked.facet_limit), sort=asked.sort)
+        ask = Ask(asked.text, facets=asked.facets.fields, facet_size=asked.facets.size, sort=asked.sort)
+        start, rows = asked.start, asked.rows
+        if start + rows > MOST_DEPTH:
+            total = (await self.index.search(caller, Ask(asked.text, limit=0))).total
+            rows = max(0, min(rows, total - start))
+            start = start if rows else 0
         while True:
-            here = msgspec.structs.replace(
-                ask, start=asked.start + len(found), limit=min(asked.rows - len(found), MOST_RECORDS)
-            )
-            page = await self.index.search(caller, here)
+            limit = min(rows - len(found), MOST_RECORDS)
+            page = await self.index.search(caller, msgspec.structs.replace(ask, start=start + len(found), limit=limit))
             found += page.records
-            if len(found) >= asked.rows or not page.records:
-                facets = {
-                    name: [one for one in few if one[1] >= asked.facet_least] for name, few in page.facets.items()
-                }
-                return Page(found, page.total, facets)
+            if len(found) >= rows or not page.records:
+                return Page(found, page.total, {name: asked.facets.shown(few) for name, few in page.facets.items()})
 
 
-def _location(node: Node, pid: str, rank: int) -> ObjectLocation:
+def _location(node: Node, pid: str, rank: int, call: str = "object") -> ObjectLocation:
     version = node.version
-    url = f"{node.base_url.rstrip('/')}/{version}/object/{encode(pid)}"
+    url = f"{node.base_url.rstrip('/')}/{version}/{call}/{encode(pid)}"
     return ObjectLocation(node.identifier, node.base_url, (version,), url, rank)

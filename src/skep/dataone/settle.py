@@ -1,25 +1,27 @@
 """What was brought from a node is decided and stored, with everything that follows from it, in one transaction."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from skep.dataone.agree import agree
 from skep.dataone.asks import Brought, Errand
-from skep.dataone.decide import REFUSED, Circumstances, Decision, decide
+from skep.dataone.batch import Batch
+from skep.dataone.decide import REFUSED, Decision, decide
 from skep.dataone.formats import Formats
-from skep.dataone.series import Version, head
-from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, WAIT, alone, among, decode_meta, meta_row, readers
-from skep.dataone.types import D1Error, SystemMetadata
+from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, TOUCH, WAIT, alone, meta_row, readers
+from skep.dataone.types import D1Error, Replica, SystemMetadata
 from skep.dataone.xml import render, show_time
 from skep.engines.db.base import Row, Tx, Value
+from skep.model.caller import Visibility
 from skep.model.ids import batch_id, change_id
 from skep.model.source import Change
 from skep.sources.intake import tell_changes
 from skep.topics.service import Topics
 
 #: seconds until an object that could not be brought is tried again; the last for ever
-LADDER = (10.0, 60.0, 300.0, 1_800.0, 7_200.0, 28_800.0, 86_400.0, 86_400.0, 86_400.0, 604_800.0)
+_LADDER = (10.0, 60.0, 300.0, 1_800.0, 7_200.0, 28_800.0, 86_400.0, 86_400.0, 86_400.0, 604_800.0)
 #: tries of what may be a passing mistake of the node
 _SOON = 3
 _DONE = """
@@ -34,8 +36,8 @@ _STORY = """
 """
 _REPLICA = """
     INSERT INTO replica (pid, node, status, verified, tries, due)
-    VALUES (:pid, :node, 'completed', :verified, 0, CAST(:due AS DOUBLE PRECISION))
-    ON CONFLICT (pid, node) DO UPDATE SET status = 'completed', verified = excluded.verified, tries = 0,
+    VALUES (:pid, :node, :status, :verified, 0, CAST(:due AS DOUBLE PRECISION))
+    ON CONFLICT (pid, node) DO UPDATE SET status = excluded.status, verified = excluded.verified, tries = 0,
         due = excluded.due
 """
 _ASIDE = """
@@ -47,103 +49,44 @@ _ERRAND = """
     INSERT INTO errand (id, urn, kind, pid, body, due, tries, done) VALUES (:id, :urn, :kind, :pid, :body, :now, 0, 0)
     ON CONFLICT (id) DO NOTHING
 """
+#: another object says that it came before this one, which says nothing of that. Some nodes link it back and give it no
+#: other date, so that no list tells of it
+_LINK = """
+    UPDATE offer SET state = 'queued', due = 0, again = CASE WHEN ticket <> '' THEN 1 ELSE again END
+    WHERE source = :source AND pid = :pid AND (state = 'held' OR ticket <> '') AND EXISTS
+        (SELECT 1 FROM sysmeta WHERE sysmeta.pid = offer.pid AND obsoletes IS NULL AND deleted = 0)
+"""
+_PLACE = "UPDATE sysmeta SET blob = :blob, start = :start, kind = :kind WHERE pid = :pid AND blob IS NULL"
 _UNREAD = "DELETE FROM reader WHERE pid = :pid"
 Rows = list[dict[str, Value]]
 
 
-class _Batch:
-    """What is known around the objects of one batch, kept up to date while they are decided one after the other."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Row] = {}
-        self.metas: dict[str, SystemMetadata] = {}
-        self.holders: dict[str, set[str]] = {}
-        self.series: dict[str, dict[str, Version]] = {}
-        self.heads: dict[str, SystemMetadata] = {}
-        self.reserved: dict[str, str] = {}
-        self.offers: dict[str, Row] = {}
-
-    async def read(self, tx: Tx, source: str, brought: Sequence[Brought]) -> None:
-        pids = [one.pid for one in brought]
-        series = [one.meta.series_id for one in brought if one.meta and one.meta.series_id]
-        places, names = among(pids + series)
-        for row in await tx.rows(f"SELECT * FROM sysmeta WHERE pid IN ({places})", **names):  # noqa: S608
-            self.known[row["pid"]] = row
-            self.metas[row["pid"]] = decode_meta(row["body"])
-        for row in await tx.rows(f"SELECT id, subject FROM reservation WHERE id IN ({places})", **names):  # noqa: S608
-            self.reserved[row["id"]] = row["subject"]
-        await self._read_series(tx, places, names)
-        places, names = among(pids)
-        for row in await tx.rows(f"SELECT pid, node FROM replica WHERE pid IN ({places})", **names):  # noqa: S608
-            self.holders.setdefault(row["pid"], set()).add(row["node"])
-        self.offers = {
-            row["pid"]: row
-            for row in await tx.rows(
-                f"SELECT * FROM offer WHERE source = :source AND pid IN ({places})",  # noqa: S608
-                source=source,
-                **names,
-            )
-        }
-
-    async def _read_series(self, tx: Tx, places: str, names: dict[str, Value]) -> None:
-        for row in await tx.rows(
-            f"SELECT pid, series, obsoletes, obsoleted_by, uploaded FROM sysmeta "  # noqa: S608
-            f"WHERE deleted = 0 AND series IN ({places})",
-            **names,
-        ):
-            one = Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"])
-            self.series.setdefault(row["series"], {})[one.pid] = one
-        heads = {name: head(list(members.values())) or "" for name, members in self.series.items()}
-        if heads:
-            places, names = among(list(heads.values()))
-            rows = await tx.rows(f"SELECT pid, body FROM sysmeta WHERE pid IN ({places})", **names)  # noqa: S608
-            bodies = {row["pid"]: decode_meta(row["body"]) for row in rows}
-            self.heads = {name: bodies[pid] for name, pid in heads.items() if pid in bodies}
-
-    def around(self, one: Brought, meta: SystemMetadata, urn: str, version: str) -> Circumstances:
-        series, row = meta.series_id or "", self.known.get(one.pid)
-        return Circumstances(
-            node=urn,
-            version="v1" if version == "v1" else "v2",
-            known=self.metas.get(one.pid),
-            deleted=bool(row and row["deleted"]),
-            holders=self.holders.get(one.pid, ()),
-            reserved_for=self.reserved.get(one.pid) or (None if series in self.heads else self.reserved.get(series)),
-            head=self.heads.get(series),
-            confused=series == one.pid or one.pid in self.series or series in self.metas,
-            proof=one.proof,
-        )
-
-    def learn(self, meta: SystemMetadata) -> None:
-        self.metas[meta.identifier] = meta
-        if meta.series_id:
-            self.heads[meta.series_id] = meta
-            self.series.setdefault(meta.series_id, {})
-
-
 class Settling:
-    def __init__(self, topics: Topics, formats: Formats, cn: str) -> None:
-        """`cn`: what we are called among nodes."""
+    def __init__(self, topics: Topics, formats: Formats, cn: str, chance: Callable[[], float]) -> None:
+        """`cn`: what we are called among nodes; `chance`: a number in [0, 1), another each time."""
         self._topics = topics
         self._formats = formats
         self._cn = cn
+        self._chance = chance
 
     async def settle(
-        self, tx: Tx, node: Row, brought: Sequence[Brought], blob: str | None, now: float
+        self, tx: Tx, node: Row, brought: Sequence[Brought], blob: str | None, now: float, *, sibling: bool = False
     ) -> dict[str, Decision]:
-        """`node` is a row of `member_node` beside the name, url, kind and epoch of its source."""
+        """`node` is a row of `member_node` beside the name, url, kind and epoch of its source; `sibling`: it is a
+        Coordinating Node, and knows of objects what we may not have heard yet."""
         await alone(tx)
-        batch = _Batch()
+        batch = Batch(self._cn)
         await batch.read(tx, node["source"], brought)
-        made = _Made(node, now, self._cn)
+        made = _Made(node, now, self._cn, sibling, self._chance)
         found: dict[str, Decision] = {}
         for one in brought:
             if one.meta is None:
                 found[one.pid] = made.trouble(one, batch)
                 made.set_aside(one, blob)
                 continue
-            decision = decide(one.meta, batch.around(one, one.meta, node["urn"], made.version))
-            kind = self._formats.type_of(one.meta.format_id)
+            around = batch.around(one, one.meta, node["urn"], made.version)
+            decision = agree(one.meta, around) if sibling else decide(one.meta, around)
+            kind = self._formats.type_of((decision.meta or one.meta).format_id)
             made.decided(one, decision, batch, kind, blob)
             if decision.meta is not None:
                 batch.learn(decision.meta)
@@ -156,22 +99,25 @@ class Settling:
 class _Made:
     """What is to be written for one batch."""
 
-    def __init__(self, node: Row, now: float, cn: str) -> None:
+    def __init__(self, node: Row, now: float, cn: str, sibling: bool, chance: Callable[[], float]) -> None:
         self._node = node
+        self._chance = chance
         self._now = now
         self._cn = cn
-        self._doc = msgspec.json.decode(node["doc"])
+        self._sibling = sibling
         self.version = node["version"]
         self._batch = batch_id(node["source"], node["epoch"], node["batches"])
         self.changes: list[Change] = []
         #: by statement, in the order in which they are done
-        self._rows: dict[str, Rows] = {_UNREAD: []}
+        self._rows: dict[str, Rows] = {_UNREAD: [], PUT_META: []}
+        #: objects of which others say that they came after them
+        self._later: set[str] = set()
 
     def _add(self, sql: str, **values: Value) -> None:
         self._rows.setdefault(sql, []).append(values)
 
-    def decided(self, one: Brought, decision: Decision, batch: _Batch, kind: str, blob: str | None) -> None:
-        pid, urn, verdict = one.pid, self._node["urn"], decision.verdict
+    def decided(self, one: Brought, decision: Decision, batch: Batch, kind: str, blob: str | None) -> None:
+        pid, verdict = one.pid, decision.verdict
         self._tell_story(pid, decision)
         if verdict in REFUSED:
             self._park(pid, decision, batch)
@@ -182,29 +128,53 @@ class _Made:
         if decision.meta is not None:
             self._store(decision.meta, kind, place, verdict, batch)
         elif one.start is not None:
-            sql = "UPDATE sysmeta SET blob = :blob, start = :start, kind = :kind WHERE pid = :pid AND blob IS NULL"
-            self._add(sql, pid=pid, kind=kind, **place)
-        if verdict in ("new", "replica"):
-            due = self._now + AUDIT if verdict == "replica" else None
-            self._add(_REPLICA, pid=pid, node=urn, verified=int(self._now * 1000), due=due)
-            batch.holders.setdefault(pid, set()).add(urn)
-        if verdict == "replica":
-            self._add("UPDATE sysmeta SET serial = serial + 1 WHERE pid = :pid", pid=pid)
-        if verdict == "new" and one.start is not None:
-            self._add(_REPLICA, pid=pid, node=self._cn, verified=int(self._now * 1000), due=None)
+            self._add(_PLACE, pid=pid, kind=kind, **place)
+        news = self._copies(one, decision, batch)
         meta = decision.meta or batch.metas[pid]
-        self._end(pid, batch, "held", decision.reason, "" if verdict == "unchanged" else digest(meta))
-        if verdict != "unchanged" or one.start is not None:
+        told = verdict in ("new", "update") or (verdict == "replica" and not self._sibling)
+        self._end(pid, batch, "held", decision.reason, digest(meta) if told else "")
+        if verdict != "unchanged" or news:
             self._follow(meta)
 
-    def _store(self, meta: SystemMetadata, kind: str, place: dict[str, Value], verdict: str, batch: _Batch) -> None:
+    def _copies(self, one: Brought, decision: Decision, batch: Batch) -> bool:
+        """Who has it, as this node lets us know, and we. False: as before."""
+        pid, urn, now = one.pid, self._node["urn"], int(self._now * 1000)
+        found = list(decision.copies)
+        if not self._sibling and not batch.holds(pid, urn):
+            found.append(Replica(urn, "completed", now))
+        if one.start is not None:
+            found.append(Replica(self._cn, "completed", now))
+        for copy in found:
+            self._copy(pid, copy, batch, first=decision.verdict == "new")
+        serial = (one.meta.serial_version or 0) if self._sibling and one.meta else 0
+        if found and (decision.meta is None or (self._sibling and one.start is not None)):
+            self._add(TOUCH, pid=pid, serial=serial, stamp=now)
+        elif decision.meta is None and serial > (batch.metas[pid].serial_version or 0):
+            # the same by another number: nobody needs to hear of it
+            self._add("UPDATE sysmeta SET serial = :serial WHERE pid = :pid", pid=pid, serial=serial)
+            return True
+        return bool(found)
+
+    def _copy(self, pid: str, copy: Replica, batch: Batch, *, first: bool) -> None:
+        """Copies at our own nodes are checked by and by; what was wrong before, at once."""
+        urn, mine = copy.replica_member_node, batch.copies.setdefault(pid, {})
+        wrong = urn in mine and mine[urn].replication_status == "invalidated"
+        due = self._now + (0 if wrong else AUDIT)
+        checked = copy.replication_status == "completed" and urn in batch.members and not first
+        values: dict[str, Value] = {"status": copy.replication_status, "verified": copy.replica_verified}
+        self._add(_REPLICA, pid=pid, node=urn, due=due if checked else None, **values)
+        mine[urn] = copy
+
+    def _store(self, meta: SystemMetadata, kind: str, place: dict[str, Value], verdict: str, batch: Batch) -> None:
         pid, before = meta.identifier, batch.known.get(meta.identifier)
+        batch.metas[pid] = meta
         row = meta_row(meta, kind, self._now)  # type: ignore[arg-type]  # from the list of formats
         self._add(PUT_META, **row, **place)
         self._add(
             "INSERT INTO sysmeta_history (pid, serial, at, node, body) VALUES (:pid, :serial, :now, :urn, :body) "
             "ON CONFLICT (pid, serial) DO NOTHING",
-            **{name: row[name] for name in ("pid", "serial", "now", "body")},
+            **{name: row[name] for name in ("pid", "serial", "body")},
+            now=self._now,
             urn=self._node["urn"],
         )
         if before is not None:
@@ -212,31 +182,47 @@ class _Made:
         if not row["public"]:
             for subject in sorted(readers(meta)):
                 self._add("INSERT INTO reader (pid, subject) VALUES (:pid, :subject)", pid=pid, subject=subject)
+        if self.version == "v2" and not self._sibling:
+            self._later |= {meta.obsoleted_by or "", pid if pid in batch.later and not meta.obsoletes else ""}
         if verdict == "update":
-            for holder in sorted(batch.holders.get(pid, set()) - {self._node["urn"], self._cn}):
+            for holder in sorted(batch.members & batch.copies.get(pid, {}).keys() - {self._node["urn"]}):
                 parts = {"pid": pid, "serialVersion": str(meta.serial_version)}
                 parts["dateSysMetaLastModified"] = show_time(meta.date_sys_metadata_modified or 0)
                 self._errand(holder, "dirty", pid, str(meta.serial_version), "/dirtySystemMetadata", parts)
 
-    def trouble(self, one: Brought, batch: _Batch) -> Decision:
+    def trouble(self, one: Brought, batch: Batch) -> Decision:
         """It could not be brought."""
         offer = batch.offers.get(one.pid)
         tries = int(offer["tries"]) if offer else 0
-        absent = one.kind == "absent" and offer is not None and offer["state"] == "missing"
-        if absent:
+        if one.kind == "absent" and offer is not None and offer["state"] == "missing":
             return self._gone(one.pid, batch)
+        if one.kind == "absent" and self._sibling:
+            return self._deleted(one.pid, batch)
         known = one.kind == "absent" and one.pid in batch.metas
+        version = self._hide(one.pid, batch) if one.kind == "denied" else ""
         if one.kind == "never" or (one.kind in ("soon", "absent") and tries + 1 >= _SOON and not known):
             decision = Decision("poison", one.trouble)
             self._tell_story(one.pid, decision)
             self._park(one.pid, decision, batch)
             return decision
-        decision = Decision("unauthorised" if one.kind == "later" and "401" in one.trouble else "poison", one.trouble)
+        decision = Decision("unauthorised" if one.kind == "denied" else "poison", one.trouble)
         self._tell_story(one.pid, decision, later=True)
-        pause = LADDER[min(tries, len(LADDER) - 1)]
+        due = self._now + pause(tries, self._chance())
         state = offer["state"] if offer else "queued"
-        self._end(one.pid, batch, state, one.trouble, due=self._now + pause, tries=tries + 1)
+        self._end(one.pid, batch, state, one.trouble, version, due=due, tries=tries + 1)
         return decision
+
+    def _hide(self, pid: str, batch: Batch) -> str:
+        """What its own node refuses us is not for everybody any more, whatever we knew. Its version then, if so."""
+        meta, row = batch.metas.get(pid), batch.known.get(pid)
+        if meta is None or row is None or row["deleted"] or not row["public"]:
+            return ""
+        if row["node"] != self._node["urn"] or self.version == "v1":  # which could not give it back to everybody
+            return ""
+        meta = msgspec.structs.replace(meta, access_policy=None, serial_version=row["serial"] + 1)
+        self._store(meta, row["kind"], {"blob": None, "start": None}, "update", batch)
+        self._follow(meta)
+        return digest(meta)
 
     def set_aside(self, one: Brought, blob: str | None) -> None:
         """Wrong bytes, for whoever wants to know what came."""
@@ -244,25 +230,37 @@ class _Made:
             place: dict[str, Value] = {"blob": blob, "start": one.start, "size": one.size}
             self._add(_ASIDE, pid=one.pid, node=self._node["urn"], reason=one.trouble[:500], now=self._now, **place)
 
-    def _gone(self, pid: str, batch: _Batch) -> Decision:
+    def _gone(self, pid: str, batch: Batch) -> Decision:
         """Not listed any more, and not there when it was asked for."""
         decision = Decision("gone", f"{self._node['urn']} neither lists nor has it")
         self._tell_story(pid, decision)
-        self._add("DELETE FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=self._node["urn"])
-        self._add(
-            "UPDATE sysmeta SET serial = serial + 1, changed = :now, deleted = CASE WHEN EXISTS "
-            "(SELECT 1 FROM replica WHERE replica.pid = sysmeta.pid AND node <> :cn AND status = 'completed') "
-            "THEN 0 ELSE 1 END WHERE pid = :pid",
-            pid=pid,
-            now=self._now,
-            cn=self._cn,
-        )
         self._end(pid, batch, "gone", decision.reason, None)
-        if pid in batch.metas:
-            self._follow(batch.metas[pid])
+        if not self._sibling:
+            self._lose(pid, batch, {self._node["urn"]})
         return decision
 
-    def _park(self, pid: str, decision: Decision, batch: _Batch) -> None:
+    def _deleted(self, pid: str, batch: Batch) -> Decision:
+        """A sibling lists it as changed, and has it no more. Of our own nodes we know more than it does."""
+        decision = Decision("gone", f"for {self._node['urn']} it is deleted")
+        self._tell_story(pid, decision)
+        self._end(pid, batch, "held", decision.reason, None)
+        self._lose(pid, batch, set(batch.copies.get(pid, {})) - batch.members - {self._cn})
+        return decision
+
+    def _lose(self, pid: str, batch: Batch, nodes: set[str]) -> None:
+        """These have it no longer. When only Coordinating Nodes have it, it is deleted."""
+        known, copies, now = batch.known.get(pid), batch.copies.get(pid, {}), int(self._now * 1000)
+        if known is None or known["deleted"]:
+            return
+        for node in nodes & copies.keys():
+            self._add(_REPLICA, pid=pid, node=node, status="invalidated", verified=now, due=None)
+        left = {node for node, one in copies.items() if one.replication_status == "completed"} - nodes
+        deleted = int(not left - batch.coordinators)
+        self._add("UPDATE sysmeta SET deleted = :deleted WHERE pid = :pid", pid=pid, deleted=deleted)
+        self._add(TOUCH, pid=pid, serial=0, stamp=now)
+        self._follow(batch.metas[pid])
+
+    def _park(self, pid: str, decision: Decision, batch: Batch) -> None:
         """Not tried again before the node says that it changed, or a person does. The node is told, once."""
         self._end(pid, batch, "parked", decision.reason)
         if not self._node["registered"]:
@@ -285,7 +283,7 @@ class _Made:
     def _end(
         self,
         pid: str,
-        batch: _Batch,
+        batch: Batch,
         state: str,
         reason: str,
         version: str | None = "",
@@ -301,7 +299,9 @@ class _Made:
             seq += 1
             id, source = change_id(self._node["source"], pid, seq), self._node["source"]
             first = not self._node["full_at"]
-            self.changes.append(Change(id, source, pid, seq, old, version, self._batch, first, self._now))
+            visibility: Visibility = "public" if batch.metas[pid].public else "private"
+            change = Change(id, source, pid, seq, old, version, self._batch, first, self._now, visibility)
+            self.changes.append(change)
         values: dict[str, Value] = {"due": due, "tries": tries, "seq": seq, "version": version}
         self._add(_DONE, source=self._node["source"], pid=pid, state=state, reason=reason[:500], **values)
 
@@ -314,8 +314,15 @@ class _Made:
     async def write(self, tx: Tx) -> None:
         for sql, rows in self._rows.items():
             await tx.many(sql, rows)
+        source = self._node["source"]
+        await tx.many(_LINK, [{"source": source, "pid": pid} for pid in sorted(self._later - {""})])
         if WAIT in self._rows:
             tx.ring(BACKLOG)
+
+
+def pause(tries: int, chance: float) -> float:
+    """Seconds, a quarter more or less: what failed together is not tried again together."""
+    return _LADDER[min(tries, len(_LADDER) - 1)] * (0.75 + chance / 2)
 
 
 def digest(meta: SystemMetadata) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from skep.dataone.fields import BY_NAME, HIDDEN
 from skep.dataone.moments import instant, moment
+from skep.dataone.xml import printable
 from skep.engines.records.base import MOST_DEPTH, Found, Value
 from skep.errors import BadInput
 
@@ -21,6 +22,13 @@ Params = Sequence[tuple[str, str]]
 #: every record has it
 _EVERYTHING = "identifier:*"
 _FACETS, _MOST_FACETS = 100, 1_000
+#: what Solr would do with these, and we do not, would be missed in the answer
+_NOT_OFFERED = (
+    *("group", "stats", "hl", "facet.range", "facet.pivot", "facet.interval", "facet.missing", "facet.offset"),
+    *("json.facet", "json.nl"),
+)
+#: unless this is said of it
+_USUAL = ("false", "0", "flat", "")
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
     |(?P<all>\*:\*)
@@ -36,6 +44,31 @@ _HAS_ID = re.compile(r"(?<![\w:])id:\*(?=[\s)]|$)")
 _BARE = re.compile(r"[\w*?.:/#%@=,;'$-]+")
 
 
+class Facets(msgspec.Struct, frozen=True):
+    """Which values of which fields are counted, and in which order they are shown."""
+
+    fields: tuple[str, ...] = ()
+    limit: int = _FACETS
+    least: int = 1
+    prefix: str = ""
+    contains: str = ""
+    fold: bool = False
+    by_name: bool = False
+
+    @property
+    def size(self) -> int:
+        """So many values are looked at: all of them, where some are chosen by name."""
+        return _MOST_FACETS if self.prefix or self.contains or self.by_name else max(1, self.limit)
+
+    def shown(self, counted: Sequence[tuple[Value, int]]) -> list[tuple[Value, int]]:
+        found = [one for one in counted if one[1] >= self.least and self._chosen(str(one[0]))]
+        return (sorted(found, key=lambda one: str(one[0])) if self.by_name else found)[: self.limit]
+
+    def _chosen(self, value: str) -> bool:
+        part, whole = (self.contains.lower(), value.lower()) if self.fold else (self.contains, value)
+        return value.startswith(self.prefix) and part in whole
+
+
 class Asked(msgspec.Struct, frozen=True):
     """`text` in our own language."""
 
@@ -45,10 +78,8 @@ class Asked(msgspec.Struct, frozen=True):
     sort: str
     fields: tuple[str, ...]
     wt: str
-    facets: tuple[str, ...]
+    facets: Facets
     facet_queries: tuple[str, ...]
-    facet_limit: int
-    facet_least: int
     params: dict[str, str]
 
 
@@ -64,6 +95,13 @@ def asked(params: Params, now: float) -> Asked:
         raise BadInput(f"answers cannot be written as {wt[:20]!r}", hint="wt is json, xml or csv")
     if "cursorMark" in given:
         raise BadInput("there are no cursors", hint=f"leaf with `start`, up to {MOST_DEPTH} records; narrow the query")
+    if refused := [name for name in _NOT_OFFERED if given.get(name, "") not in _USUAL]:
+        raise BadInput(f"`{refused[0]}` is not offered", hint="count by facet.field and facet.query")
+    if given.get("q.op", "AND").upper() != "AND":
+        raise BadInput("words side by side must all be there", hint="write OR between them instead of `q.op`")
+    fields = tuple(name for value in every("fl") for name in re.split(r"[,\s]+", value) if name)
+    if strange := [name for name in fields if not re.fullmatch(r"[\w*?]+", name)]:
+        raise BadInput(f"{strange[0][:40]!r} is no field", hint="`fl` names fields, also by * and ?")
     queries = [given.get("q") or "*:*", *every("fq")]
     facet = given.get("facet") in ("true", "on")
     return Asked(
@@ -71,18 +109,31 @@ def asked(params: Params, now: float) -> Asked:
         _number(given, "start", 0),
         _number(given, "rows", 10),
         _sort(given.get("sort", "")),
-        tuple(name for value in every("fl") for name in re.split(r"[,\s]+", value) if name),
+        fields,
         wt,
-        tuple(name for value in every("facet.field") for name in value.split(",")) if facet else (),
+        _facets(given, every("facet.field")) if facet else Facets(),
         tuple(every("facet.query")) if facet else (),
-        _MOST_FACETS if given.get("facet.limit") == "-1" else _number(given, "facet.limit", _FACETS),
-        max(1, _number(given, "facet.mincount", 1)),
         given,
+    )
+
+
+def _facets(given: Mapping[str, str], fields: Sequence[str]) -> Facets:
+    limit = _MOST_FACETS if given.get("facet.limit") == "-1" else _number(given, "facet.limit", _FACETS)
+    return Facets(
+        tuple(name for value in fields for name in value.split(",")),
+        limit,
+        max(1, _number(given, "facet.mincount", 1)),
+        given.get("facet.prefix", ""),
+        given.get("facet.contains", ""),
+        given.get("facet.contains.ignoreCase") == "true",
+        given.get("facet.sort") == "index",
     )
 
 
 def ours(text: str, now: float) -> str:
     """Lucene's language in ours."""
+    if text.lstrip().startswith("{!"):
+        raise BadInput("parameters inside a query are not offered", hint="`{!…}` chooses another parser")
     text = _HAS_ID.sub(_EVERYTHING, text)
     made: list[str] = []
     at = 0
@@ -121,6 +172,8 @@ def _word(word: str, before: str) -> str:
     if word == "*":
         return "*" if before.endswith(":") else _EVERYTHING
     plain = _plain(word)
+    if plain == word and word.endswith(":"):
+        raise BadInput(f"nothing follows `{word[:40]}`", hint="write \\: for a colon inside a word")
     if _BARE.fullmatch(plain) and (plain == word or "*" not in plain):
         return plain
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -212,7 +265,7 @@ def _json(ask: Asked, answer: Answer, docs: Sequence[Mapping[str, object]]) -> b
         "responseHeader": {"status": 0, "QTime": answer.milliseconds, "params": ask.params},
         "response": {"numFound": answer.total, "start": ask.start, "docs": docs},
     }
-    if ask.facets or ask.facet_queries:
+    if ask.facets.fields or ask.facet_queries:
         fields = {name: [part for pair in counted for part in pair] for name, counted in answer.facets.items()}
         body["facet_counts"] = {"facet_queries": answer.queries, "facet_fields": fields}
     return msgspec.json.encode(body)
@@ -223,7 +276,7 @@ def _xml(ask: Asked, answer: Answer, docs: Sequence[Mapping[str, object]]) -> st
     shown = "".join(f"<doc>{''.join(_leaves(doc))}</doc>" for doc in docs)
     parts = [_list("responseHeader", header)]
     parts.append(f'<result name="response" numFound="{answer.total}" start="{ask.start}">{shown}</result>')
-    if ask.facets or ask.facet_queries:
+    if ask.facets.fields or ask.facet_queries:
         fields = [
             _list(name, (_leaf(str(value), count) for value, count in counted))
             for name, counted in answer.facets.items()
@@ -238,20 +291,15 @@ def _leaves(values: Mapping[str, object]) -> Iterable[str]:
 
 
 def _list(name: str, parts: Iterable[str]) -> str:
-    return f"<lst name={quoteattr(_clean(name))}>{''.join(parts)}</lst>"
+    return f"<lst name={quoteattr(printable(name))}>{''.join(parts)}</lst>"
 
 
 def _leaf(name: str, value: object) -> str:
-    named = f" name={quoteattr(_clean(name))}" if name else ""
+    named = f" name={quoteattr(printable(name))}" if name else ""
     if isinstance(value, list):
         return f"<arr{named}>{''.join(_leaf('', one) for one in value)}</arr>"
     kind = {bool: "bool", int: "long", float: "float"}.get(type(value), "str")
     if kind == "str" and (field := BY_NAME.get(name)) and field.type == "date":
         kind = "date"
-    text = str(value).lower() if kind == "bool" else _clean(str(value))
+    text = str(value).lower() if kind == "bool" else printable(str(value))
     return f"<{kind}{named}>{escape(text)}</{kind}>"
-
-
-def _clean(text: str) -> str:
-    """What XML cannot hold becomes a mark."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

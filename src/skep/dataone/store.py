@@ -1,19 +1,21 @@
 """What we know of all objects: system metadata with history, where the bytes are, and the story of each decision."""
 
 import math
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from skep.clock import Clock
 from skep.dataone.formats import FormatList, Formats
 from skep.dataone.packs import Packs
 from skep.dataone.series import Version, chain, head
 from skep.dataone.settle import Settling
-from skep.dataone.tables import BACKLOG, STEPS, WAIT, Stored, among, stored
+from skep.dataone.tables import BACKLOG, STEPS, WAIT, Stored, stored
 from skep.dataone.types import PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.engines.blobs.base import Blobs
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx, Value, among
 from skep.errors import Conflict, NotFound
 from skep.model.caller import Caller
 from skep.model.dataone import Aside, Chapter, Standing, Story
@@ -34,7 +36,7 @@ class Store:
         self.cn = cn
         self.packs = Packs(db, clock, blobs)
         self.format_list = FormatList(db, clock, formats)
-        self.settling = Settling(topics, formats, cn)
+        self.settling = Settling(topics, formats, cn, clock.random)
 
     async def start(self) -> None:
         await self.db.migrate("dataone", STEPS)
@@ -81,6 +83,19 @@ class Store:
             links |= found
         return chain(pid, list(links.values()))
 
+    async def linked(self, objects: Mapping[str, Stored]) -> dict[str, Stored]:
+        """With what came before and after each, where only the other one says so. Another node's word on that counts
+        for nothing: it would hide what it does not like."""
+        places, names = among(objects)
+        sql = f"SELECT pid, node, obsoletes, obsoleted_by FROM sysmeta WHERE deleted = 0 AND (obsoletes IN ({places}) "  # noqa: S608
+        found = dict(objects)
+        for row in await self.db.read(f"{sql} OR obsoleted_by IN ({places})) ORDER BY uploaded", **names):
+            for there, here in (("obsoletes", "obsoleted_by"), ("obsoleted_by", "obsoletes")):
+                one = found.get(row[there] or "")
+                if one and one.meta.authoritative_member_node == row["node"] and not getattr(one.meta, here):
+                    found[row[there]] = replace(one, meta=replace(one.meta, **{here: row["pid"]}))
+        return found
+
     async def _versions(self, condition: str, **names: Value) -> list[Version]:
         rows = await self.db.read(_VERSION + condition, **names)
         return [Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"]) for row in rows]
@@ -108,12 +123,14 @@ class Store:
             yield one, kept[one.start - begin : one.start - begin + size]
 
     async def keeps(self, blob: str) -> bool:
-        return bool(await self.db.read("SELECT 1 AS x FROM sysmeta WHERE blob = :blob LIMIT 1", blob=blob))
+        sql = "SELECT pid FROM sysmeta WHERE blob = :blob UNION SELECT pid FROM dataone_copy WHERE blob = :blob LIMIT 1"
+        return bool(await self.db.read(sql, blob=blob))
 
     async def listing(
         self,
         subjects: Collection[str] | None,
         *,
+        by: Literal["modified", "stamp"] = "modified",
         since: int | None = None,
         until: int | None = None,
         format: str = "",
@@ -122,16 +139,18 @@ class Store:
         start: int = 0,
         count: int = 1_000,
     ) -> ObjectList:
-        """Modified in [since, until), oldest first; only what one of `subjects` may read. None: everything."""
+        """Modified in [since, until), oldest first; only what one of `subjects` may read. None: everything.
+
+        `by` the stamp it is what we changed then, whatever its node says, and what is deleted as well."""
         conditions: dict[str, tuple[str, Value]] = {
-            "modified >= :since": ("since", since),
-            "modified < :until": ("until", until),
+            f"{by} >= :since": ("since", since),
+            f"{by} < :until": ("until", until),
             "format = :format": ("format", format or None),
             "node = :node": ("node", node or None),
             "(pid = :id OR series = :id)": ("id", id or None),
         }
         given = {condition: pair for condition, pair in conditions.items() if pair[1] is not None}
-        where = " AND ".join(["deleted = 0", *given])
+        where = " AND ".join([f"deleted <= {int(by == 'stamp')}", *given])
         names = dict(given.values())
         if subjects is not None:
             places, more = among(subjects)
@@ -139,13 +158,11 @@ class Store:
             where += f" AND (public = 1 OR EXISTS ({seen}))"
             names |= more
         total = (await self.db.read(f"SELECT count(*) AS n FROM sysmeta WHERE {where}", **names))[0]["n"]  # noqa: S608
-        columns = "pid, format, algorithm, checksum, modified, size"
-        sql = f"SELECT {columns} FROM sysmeta WHERE {where} ORDER BY modified, pid LIMIT :count OFFSET :start"  # noqa: S608
+        columns = f"pid, format, algorithm, checksum, {by} AS at, size"
+        sql = f"SELECT {columns} FROM sysmeta WHERE {where} ORDER BY {by}, pid LIMIT :count OFFSET :start"  # noqa: S608
         rows = await self.db.read(sql, count=count, start=start, **names) if count else []
         found = tuple(
-            ObjectInfo(
-                row["pid"], row["format"], Checksum(row["checksum"], row["algorithm"]), row["modified"], row["size"]
-            )
+            ObjectInfo(row["pid"], row["format"], Checksum(row["checksum"], row["algorithm"]), row["at"], row["size"])
             for row in rows
         )
         return ObjectList(found, len(found), start, total)
@@ -195,20 +212,19 @@ class Store:
     async def reserve(self, id: str, subject: str) -> None:
         """Conflict when it is taken or somebody else's."""
 
-        async def work(tx: Tx) -> bool:
-            rows = await tx.rows("SELECT pid FROM sysmeta WHERE pid = :id OR series = :id LIMIT 1", id=id)
-            mine = await tx.rows(
+        async def work(tx: Tx) -> None:
+            taken = await tx.rows("SELECT pid FROM sysmeta WHERE pid = :id OR series = :id LIMIT 1", id=id)
+            if taken or not await tx.rows(
                 "INSERT INTO reservation (id, subject, at) VALUES (:id, :subject, :now) "
                 "ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE reservation.subject = excluded.subject "
                 "RETURNING id",
                 id=id,
                 subject=subject,
                 now=self.clock.now(),
-            )
-            return not rows and bool(mine)
+            ):
+                raise Conflict(f"{id[:80]!r} is taken already")
 
-        if not await self.db.write(work):
-            raise Conflict(f"{id[:80]!r} is taken already")
+        await self.db.write(work)
 
     async def reserved_for(self, id: str) -> str | None:
         rows = await self.db.read("SELECT subject FROM reservation WHERE id = :id", id=id)

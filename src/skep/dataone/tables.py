@@ -1,6 +1,6 @@
 """The tables of DataONE and how their rows become nouns."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -61,19 +61,41 @@ STEPS = [
     CREATE INDEX errand_due ON errand (urn, due) WHERE done = 0;
     CREATE TABLE dataone_lock (id BIGINT PRIMARY KEY);
     INSERT INTO dataone_lock (id) VALUES (0)
+    """,
     """
+    ALTER TABLE sysmeta ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0;
+    UPDATE sysmeta SET stamp = CAST(changed * 1000 AS BIGINT);
+    ALTER TABLE sysmeta DROP COLUMN changed;
+    CREATE INDEX sysmeta_stamp ON sysmeta (stamp, pid)
+    """,
+    """
+    CREATE TABLE dataone_copy (
+        pid TEXT PRIMARY KEY, source TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, told BIGINT NOT NULL,
+        dirty BIGINT NOT NULL, due DOUBLE PRECISION, tries BIGINT NOT NULL, blob TEXT, size BIGINT NOT NULL,
+        format TEXT NOT NULL, modified BIGINT NOT NULL, public BIGINT NOT NULL, body BYTEA NOT NULL
+    );
+    CREATE INDEX dataone_copy_due ON dataone_copy (due) WHERE due IS NOT NULL;
+    CREATE INDEX dataone_copy_blob ON dataone_copy (blob);
+    CREATE INDEX dataone_copy_modified ON dataone_copy (modified, pid)
+    """,
 ]
 
+#: something about an object changed. Its stamp (milliseconds) is later than it ever was, so that whoever listed it sees
+TOUCH = """
+    UPDATE sysmeta SET serial = CASE WHEN serial >= :serial THEN serial + 1 ELSE :serial END,
+        stamp = CASE WHEN :stamp > stamp THEN :stamp ELSE stamp + 1 END WHERE pid = :pid
+"""
 PUT_META = """
     INSERT INTO sysmeta (pid, series, node, format, kind, modified, uploaded, obsoletes, obsoleted_by, archived,
-        deleted, public, size, algorithm, checksum, serial, body, blob, start, changed)
+        deleted, public, size, algorithm, checksum, serial, body, blob, start, stamp)
     VALUES (:pid, :series, :node, :format, :kind, :modified, :uploaded, :obsoletes, :obsoleted_by, :archived, 0,
-        :public, :size, :algorithm, :checksum, :serial, :body, :blob, :start, :now)
+        :public, :size, :algorithm, :checksum, :serial, :body, :blob, :start, :stamp)
     ON CONFLICT (pid) DO UPDATE SET series = excluded.series, node = excluded.node, format = excluded.format,
-        kind = excluded.kind, modified = excluded.modified, obsoletes = excluded.obsoletes,
-        obsoleted_by = excluded.obsoleted_by, archived = excluded.archived, deleted = 0, public = excluded.public,
-        serial = excluded.serial, body = excluded.body, blob = COALESCE(excluded.blob, sysmeta.blob),
-        start = COALESCE(excluded.start, sysmeta.start), changed = excluded.changed
+        kind = excluded.kind, modified = excluded.modified, uploaded = excluded.uploaded,
+        obsoletes = excluded.obsoletes, obsoleted_by = excluded.obsoleted_by, archived = excluded.archived, deleted = 0,
+        public = excluded.public, serial = excluded.serial, body = excluded.body,
+        blob = COALESCE(excluded.blob, sysmeta.blob), start = COALESCE(excluded.start, sysmeta.start),
+        stamp = CASE WHEN excluded.stamp > sysmeta.stamp THEN excluded.stamp ELSE sysmeta.stamp + 1 END
 """
 #: also when it waits already: whoever is at it now sees that it was not the last time
 WAIT = """
@@ -96,17 +118,19 @@ class Stored(msgspec.Struct, frozen=True):
     #: None: we have no bytes of it
     blob: str | None
     start: int
-    #: when we last changed it
-    changed: float
 
 
 def stored(row: Row, replicas: Sequence[Row] = ()) -> Stored:
     meta = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"], replica=holders(replicas))
-    return Stored(meta, row["kind"], bool(row["deleted"]), row["blob"], row["start"] or 0, row["changed"])
+    return Stored(meta, row["kind"], bool(row["deleted"]), row["blob"], row["start"] or 0)
 
 
 def holders(rows: Sequence[Row]) -> tuple[Replica, ...]:
-    return tuple(Replica(row["node"], row["status"], row["verified"]) for row in rows)
+    return tuple(map(replica, rows))
+
+
+def replica(row: Row) -> Replica:
+    return Replica(row["node"], row["status"], row["verified"])
 
 
 def meta_row(meta: SystemMetadata, kind: FormatType, now: float) -> dict[str, Value]:
@@ -122,13 +146,13 @@ def meta_row(meta: SystemMetadata, kind: FormatType, now: float) -> dict[str, Va
         "obsoletes": meta.obsoletes,
         "obsoleted_by": meta.obsoleted_by,
         "archived": int(bool(meta.archived)),
-        "public": int(meta.may("read", frozenset({"public"}))),
+        "public": int(meta.public),
         "size": meta.size,
         "algorithm": meta.checksum.algorithm,
         "checksum": meta.checksum.value,
         "serial": meta.serial_version or 1,
         "body": msgspec.msgpack.encode(meta),
-        "now": now,
+        "stamp": int(now * 1000),
     }
 
 
@@ -142,11 +166,3 @@ async def alone(tx: Tx) -> None:
     """Whoever decides anything of objects and their copies does so one after the other: two nodes may offer one object
     at the same moment. Before any row of them is locked."""
     await tx.rows("SELECT id FROM dataone_lock WHERE id = 0 FOR UPDATE")
-
-
-def among(values: Collection[str]) -> tuple[str, dict[str, Value]]:
-    """For `IN (…)`: places, and what goes there. A power of two of them, so that statements are few."""
-    given = list(dict.fromkeys(values)) or [""]
-    given += given[-1:] * ((1 << (len(given) - 1).bit_length()) - len(given))
-    names: dict[str, Value] = {f"v{n}": value for n, value in enumerate(given)}
-    return ", ".join(f":{name}" for name in names), names

@@ -11,6 +11,8 @@ from msgspec import Meta, field
 
 ATTRIBUTE = Meta(extra={"xml": "attribute"})
 TEXT = Meta(extra={"xml": "text"})
+#: in no document: why parts of it could not be read
+ASIDE = Meta(extra={"xml": "aside"})
 #: not in documents of version 1
 V2 = Meta(extra={"v2": True})
 
@@ -20,6 +22,7 @@ Permission = Literal["read", "write", "changePermission"]
 ReplicaStatus = Literal["queued", "requested", "completed", "failed", "invalidated"]
 FormatType = Literal["DATA", "METADATA", "RESOURCE"]
 PUBLIC = "public"
+_EVERYBODY = frozenset({PUBLIC})
 #: who has one of these may do it
 _ENOUGH: dict[Permission, frozenset[Permission]] = {
     "read": frozenset(("read", "write", "changePermission")),
@@ -46,6 +49,11 @@ class Checksum(Doc, frozen=True):
     @property
     def known(self) -> bool:
         return self.name in _ALGORITHMS.values()
+
+    @property
+    def spelled(self) -> str:
+        """The same for all spellings of it."""
+        return f"{self.name}:{self.value.lower()}"
 
     def hash(self) -> Any:
         """ValueError when we cannot compute it."""
@@ -90,6 +98,14 @@ class MediaType(Doc, frozen=True):
     properties: tuple[MediaProperty, ...] = field(name="property", default=())
 
 
+class ObjectInfo(Doc, frozen=True):
+    identifier: Pid
+    format_id: str
+    checksum: Checksum
+    date_sys_metadata_modified: Time
+    size: int
+
+
 class SystemMetadata(Doc, frozen=True, kw_only=True):
     serial_version: int | None = None
     identifier: Pid
@@ -122,13 +138,15 @@ class SystemMetadata(Doc, frozen=True, kw_only=True):
             for rule in rules
         )
 
+    @property
+    def public(self) -> bool:
+        return self.may("read", _EVERYBODY)
 
-class ObjectInfo(Doc, frozen=True):
-    identifier: Pid
-    format_id: str
-    checksum: Checksum
-    date_sys_metadata_modified: Time
-    size: int
+    @property
+    def info(self) -> ObjectInfo:
+        """As lists show it."""
+        date = self.date_sys_metadata_modified or 0
+        return ObjectInfo(self.identifier, self.format_id, self.checksum, date, self.size)
 
 
 class ObjectList(Doc, frozen=True):
@@ -136,6 +154,8 @@ class ObjectList(Doc, frozen=True):
     count: Annotated[int, ATTRIBUTE] = 0
     start: Annotated[int, ATTRIBUTE] = 0
     total: Annotated[int, ATTRIBUTE] = 0
+    #: one strange entry must not hide the others
+    unread: Annotated[tuple[str, ...], ASIDE] = ()
 
 
 class Restriction(Doc, frozen=True):

@@ -20,6 +20,10 @@ LARGEST = 10 << 20
 _NAMESPACE = "http://ns.dataone.org/service/types/"
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: milliseconds: the years that a document can name
+_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999
+#: what a database, and whoever reads a document, can hold
+_MOST = (1 << 63) - 1
 #: refuses more than 256 elements within each other, texts of more than 10 MB, and whatever grows while it is read
 _PARSER = etree.XMLParser(
     resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
@@ -49,13 +53,15 @@ class _Field(NamedTuple):
     name: str
     #: in the document
     word: str
-    place: Literal["attribute", "text", "element"]
+    place: Literal["attribute", "text", "element", "aside"]
     read: Callable[[str], Any]
     show: Callable[[Any], str]
     part: type[d1.Doc] | None
     many: bool
     required: bool
     v2: bool
+    #: it is nothing but its parts
+    list: bool
 
 
 class _Plan(NamedTuple):
@@ -69,6 +75,8 @@ class _Plan(NamedTuple):
     #: names
     many: frozenset[str]
     required: frozenset[str]
+    #: where it is said what could not be read; empty: then none of it is
+    aside: str
 
 
 def parse(kind: type[T], data: bytes, *, largest: int = LARGEST) -> T:
@@ -92,7 +100,12 @@ def render(value: d1.Doc, version: int = 2) -> bytes:
     else:
         namespace = _NAMESPACE + ("v2.0" if own and version == 2 else "v1")
         _write(value, f"d1:{word}", f' xmlns:d1="{namespace}"', version, parts)
-    return _UNPRINTABLE.sub("\ufffd", "".join(parts)).encode()
+    return printable("".join(parts)).encode()
+
+
+def printable(text: str) -> str:
+    """What XML cannot hold becomes a mark."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def read_time(text: str) -> int:
@@ -100,9 +113,12 @@ def read_time(text: str) -> int:
     try:
         time = datetime.fromisoformat(text.strip())
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-        return (time - _EPOCH) // timedelta(milliseconds=1)
+        found = (time - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
-        raise BadInput(f"{text[:40]!r} is no time", hint="such as 2026-01-31T12:00:00.000Z") from None
+        found = _LAST + 1
+    if not _FIRST <= found <= _LAST:
+        raise BadInput(f"{text[:40]!r} is no time", hint="such as 2026-01-31T12:00:00.000Z")
+    return found
 
 
 def show_time(time: int) -> str:
@@ -121,13 +137,23 @@ def _tree(data: bytes) -> Any:
 
 
 def _build(kind: type[T], element: Any) -> T:
+    """No schema knows empty texts, nor lists of nothing: they are as good as not there."""
     found: dict[str, Any] = {}
     plan = _plan(kind)
     for child in element:
         field = plan.by_word.get(child.tag.rpartition("}")[2])
-        if field is None:
+        if field is None or (field.list and not len(child)):
             continue
-        value = _build(field.part, child) if field.part else field.read(child.text or "")
+        try:
+            value = _build(field.part, child) if field.part else field.read(child.text or "")
+        except BadInput as error:
+            if not plan.aside:
+                raise
+            first = (child[0].text or "").strip() if len(child) else ""
+            found.setdefault(plan.aside, []).append(f"{first[:100]!r}: {error.message}")
+            continue
+        if not field.part and value == "":
+            continue
         if field.many:
             found.setdefault(field.name, []).append(value)
         else:
@@ -135,7 +161,7 @@ def _build(kind: type[T], element: Any) -> T:
     for field in plan.others:
         if field.place == "text":
             found[field.name] = field.read(element.text or "")
-        elif (given := element.get(field.word)) is not None:
+        elif field.place == "attribute" and (given := element.get(field.word)) is not None:
             found[field.name] = field.read(given)
     for name in plan.many & found.keys():
         found[name] = tuple(found[name])
@@ -149,7 +175,7 @@ def _write(value: d1.Doc, word: str, more: str, version: int, parts: list[str]) 
     inner: list[str] = []
     for field in _plan(type(value)).whole:
         given = getattr(value, field.name)
-        if given is None or (field.v2 and version < 2):
+        if given is None or field.place == "aside" or (field.v2 and version < 2):
             continue
         if field.place == "attribute":
             more += f" {field.word}={quoteattr(field.show(given))}"
@@ -174,6 +200,7 @@ def _plan(kind: type[d1.Doc]) -> _Plan:
         tuple(field for field in whole if field.place != "element"),
         frozenset(field.name for field in whole if field.many),
         frozenset(field.name for field in whole if field.required),
+        next((field.name for field in whole if field.place == "aside"), ""),
     )
 
 
@@ -194,16 +221,17 @@ def _field(one: msgspec.structs.FieldInfo, hint: Any) -> _Field:
     part = hint if isinstance(hint, type) and issubclass(hint, d1.Doc) else None
     read, show = _SIMPLE.get(marks.get("as", hint)) or (_chooser(get_args(hint)), str)
     place = marks.get("xml", "element")
-    return _Field(one.name, one.encode_name, place, read, show, part, many, one.required, "v2" in marks)
+    list = part is not None and all(inner.place == "element" for inner in _plan(part).whole)
+    return _Field(one.name, one.encode_name, place, read, show, part, many, one.required, "v2" in marks, list)
 
 
 def _whole(text: str) -> int:
     try:
-        if (number := int(text)) >= 0 and text.strip().isascii():
+        if 0 <= (number := int(text)) <= _MOST and "_" not in text and text.isascii():
             return number
     except ValueError:
         pass
-    raise BadInput(f"{text[:40]!r} is no whole number")
+    raise BadInput(f"{text[:40]!r} is no whole number that can be kept")
 
 
 def _truth(text: str) -> bool:

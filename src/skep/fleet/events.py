@@ -4,6 +4,8 @@ from skep.engines.db.base import Tx
 
 #: how many are remembered of a member, and for how long downs count against it
 _MOST, UNSTABLE_SECONDS = 100, 3_600.0
+#: a member that went down so often within that time is given less
+UNSTABLE_DOWNS = 3
 UP, DOWN = "up", "down"
 
 

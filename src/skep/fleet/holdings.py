@@ -3,7 +3,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, among
 from skep.fleet import orders
 
 #: begins the next epoch of a source, so that whatever its old holder still says is refused; None: it is gone
@@ -40,10 +40,9 @@ async def hand_over(tx: Tx, source: str, old: str | None, new: str, raised: Rais
 
 async def held_by(db: Database, member: str, sources: Collection[str]) -> set[str]:
     """Those of the sources that the member holds."""
-    places = {f"s{n}": source for n, source in enumerate(sources)}
-    named = ", ".join(f":{name}" for name in places)
-    sql = f"SELECT source FROM holding WHERE member = :member AND source IN ({named})"  # noqa: S608
-    return {row["source"] for row in await db.read(sql, member=member, **places)}
+    places, names = among(sources)
+    sql = f"SELECT source FROM holding WHERE member = :member AND source IN ({places})"  # noqa: S608
+    return {row["source"] for row in await db.read(sql, member=member, **names)}
 
 
 async def changed(db: Database, source: str) -> None:

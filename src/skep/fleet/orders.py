@@ -22,6 +22,8 @@ class Pending(msgspec.Struct, frozen=True):
     n: int
     kind: OrderKind
     source: str
+    #: another that is alive has yet to take over an earlier order for this source: to let go of it, perhaps
+    waits: bool = False
 
 
 STEPS = [
@@ -35,6 +37,15 @@ STEPS = [
     INSERT INTO order_count (id, n) VALUES (0, 0)
     """
 ]
+
+
+_PENDING = """
+    SELECT n, kind, source, (
+        SELECT count(*) FROM ordered AS other JOIN member ON member.id = other.member AND member.state = 'alive'
+        WHERE other.source = ordered.source AND other.member <> ordered.member AND other.n < ordered.n
+    ) AS earlier
+    FROM ordered WHERE ordered.member = :member ORDER BY n LIMIT :limit
+"""
 
 
 def channel(member: str) -> str:
@@ -74,10 +85,8 @@ async def order_instead(tx: Tx, kind: OrderKind, pairs: Iterable[tuple[str, str]
 
 
 async def pending(db: Database, member: str, limit: int) -> list[Pending]:
-    rows = await db.read(
-        "SELECT n, kind, source FROM ordered WHERE member = :member ORDER BY n LIMIT :limit", member=member, limit=limit
-    )
-    return [Pending(row["n"], row["kind"], row["source"]) for row in rows]
+    rows = await db.read(_PENDING, member=member, limit=limit)
+    return [Pending(row["n"], row["kind"], row["source"], bool(row["earlier"])) for row in rows]
 
 
 async def confirm(db: Database, member: str, numbers: Sequence[int], now: float) -> list[Pending]:
@@ -95,6 +104,9 @@ async def confirm(db: Database, member: str, numbers: Sequence[int], now: float)
             for first in range(0, len(sources), _NOTED):
                 what = " ".join((member, *sources[first : first + _NOTED]))
                 await note(tx, now, SYSTEM, f"order.{kind}", what)
+        for source in {one.source for one in gone if one.kind != "hold"}:  # who is to hold it may have waited for this
+            for row in await tx.rows("SELECT member FROM ordered WHERE source = :source", source=source):
+                tx.ring(channel(row["member"]))
         return gone
 
     return await db.write(work)

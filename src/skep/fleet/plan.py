@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from skep.fleet.events import UNSTABLE_DOWNS
 from skep.fleet.ring import NOBODY, Holders, Node, Ring, number_of, numbers_of
 
-#: a member that went down so often within the time that is remembered is given less
-UNSTABLE_DOWNS = 3
 _UNSTABLE_SHARE = 0.25
 
 

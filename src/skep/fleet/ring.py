@@ -141,12 +141,12 @@ class _Assignment:
             self._fixed[source] = True
 
     def feed(self) -> None:
-        """Whoever has clearly less than its share takes what belongs to it, from whoever has it now."""
+        """Whoever has clearly less than its share takes what belongs to it, from whoever has it now and is not in need
+        as well: those would only exchange what they have."""
         loads = self._loads()
         hungry = loads < self._wanted * _HUNGRY
-        moving = np.flatnonzero(
-            hungry[self._preferred] & (self.holders != self._preferred) & (self.holders != NOBODY) & ~self._fixed
-        )
+        giving = (self.holders != NOBODY) & ~hungry[self.holders] & ~self._fixed
+        moving = np.flatnonzero(hungry[self._preferred] & giving)
         moving = moving[~self._is_barred(self._preferred[moving], moving)]
         takers = self._preferred[moving]
         taken = self._fits(moving, takers, np.maximum(self._wanted - loads, 0.0))

@@ -12,8 +12,8 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
-from skep.errors import Conflict, NotFound, Unavailable
+from skep.engines.db.base import Database, Row, Tx, Value
+from skep.errors import Conflict, NotFound, Replaced, Unavailable
 from skep.fleet import orders
 from skep.fleet.events import DOWN, UP, happened
 from skep.fleet.holdings import give
@@ -25,15 +25,17 @@ from skep.model.caller import SYSTEM, Caller
 from skep.model.member import Offer
 from skep.model.source import Progress
 
-#: a member not heard of for this many beats is shown as away
+#: a member not heard of for this many beats is in its grace
 MISSED_BEATS = 3
 _NOTHING = Offer()
 #: rung when a worker came or offers something else: tasks may wait for just that
 OFFERED = "tasks"
 #: rung when members come, go, or are to be emptied
 FLEET = "fleet"
+_COPIED = "was its data folder copied? each worker needs one of its own"
 #: what `member.draining` is when the worker wants it, not a person
 _BY_ITSELF = 2
+_ALIVE = "UPDATE member SET status = :status, last_alive = :now, state = 'alive' WHERE id = :id AND boot = :boot"
 
 
 class Fleet:
@@ -59,10 +61,13 @@ class Fleet:
         #: nobody was given anything yet
         self._waits = True
         self._started = clock.now()
+        #: when somebody listened last, and since when without a break
+        self._listened = self._listening = self._started
         #: member -> source -> what it does at this moment; not worth storing
         self._progress: dict[str, dict[str, Progress]] = {}
-        #: member -> what its last beat said
+        #: member -> what its last beat said, and when it was heard, by us
         self._ill: dict[str, str] = {}
+        self._heard: dict[str, float] = {}
 
     async def start(self) -> None:
         await self._db.migrate("orders", orders.STEPS)
@@ -84,11 +89,14 @@ class Fleet:
         """A member says hello: it is alive, and a worker takes over the sources nobody holds. `also` is part of it.
 
         `local`: it came over the server's own socket."""
-        now = self._clock.now()
+        now = self._heard[member] = self._clock.now()
 
         async def work(tx: Tx) -> None:
             await orders.lock(tx)
             await self.tokens.admit(tx, member, token, role, local=local)
+            newer = "SELECT id FROM member WHERE id = :id AND boot > :boot AND state = 'alive'"
+            if await tx.rows(newer, id=member, boot=boot):
+                raise Replaced(f"a newer process of {member} is attached", hint=_COPIED)
             await tx.rows(
                 JOIN,
                 name=offer.name,
@@ -131,21 +139,23 @@ class Fleet:
         rows = await tx.rows("SELECT * FROM member WHERE mirror = 1 ORDER BY id")
         return [member_of(row) for row in rows]
 
-    async def beat(self, member: str, status: str, progress: dict[str, Progress], ill: str = "") -> None:
+    async def beat(self, member: str, boot: int, status: str, progress: dict[str, Progress], ill: str = "") -> None:
         """`ill`: why it can hold nothing; it is emptied until it is well again."""
         self._progress[member] = progress
         now, turned = self._clock.now(), self._ill.get(member) != ill
+        self._heard[member] = now
         self._ill[member] = ill
 
         async def work(tx: Tx) -> None:
-            known = await tx.rows(
-                "UPDATE member SET status = :status, last_alive = :now, state = 'alive' WHERE id = :id RETURNING id",
-                status=status,
-                now=now,
-                id=member,
-            )
-            if not known:  # silent for so long that it was forgotten: a new stream begins with a new hello
-                raise Unavailable(f"{member} is not known any more", hint="it has to say hello again")
+            said: dict[str, Value] = {"status": status, "now": now, "id": member, "boot": boot}
+            if not await tx.rows(f"{_ALIVE} AND state = 'alive' RETURNING id", **said):
+                # it was silent for a while, or the end of the stream before this one was noticed late
+                if not await tx.rows(f"{_ALIVE} RETURNING id", **said):
+                    if await tx.rows("SELECT id FROM member WHERE id = :id", id=member):
+                        raise Replaced(f"a newer process of {member} has attached", hint=_COPIED)
+                    raise Unavailable(f"{member} is not known any more", hint="it has to say hello again")
+                tx.ring(FLEET)
+                tx.ring(OFFERED)
             before, after = (0, _BY_ITSELF) if ill else (_BY_ITSELF, 0)
             if turned and await tx.rows(
                 "UPDATE member SET draining = :after WHERE id = :id AND draining = :before RETURNING id",
@@ -162,39 +172,42 @@ class Fleet:
     async def renew(self, member: str, offer: Offer) -> None:
         """A worker is alive and offers this; whoever waits for what it offers is told when it is more than before."""
         now, text = self._clock.now(), _offer(offer)
+        self._heard[member] = now
 
         async def work(tx: Tx) -> None:
-            rows = await tx.rows("SELECT offer FROM member WHERE id = :id FOR UPDATE", id=member)
+            rows = await tx.rows("SELECT offer, state FROM member WHERE id = :id FOR UPDATE", id=member)
             await tx.rows(
                 "UPDATE member SET offer = :offer, last_alive = :now, state = 'alive' WHERE id = :id",
                 offer=text,
                 now=now,
                 id=member,
             )
-            if rows and rows[0]["offer"] != text:
+            if rows and (rows[0]["offer"], rows[0]["state"]) != (text, "alive"):
                 tx.ring(OFFERED)
 
         await self._db.write(work, runtime=True)
 
-    async def leave(self, member: str, boot: int) -> None:
-        """A newer process of the member, at another coordinator perhaps, is not touched by it."""
+    async def leave(self, member: str, boot: int, *, down: bool = True) -> bool:
+        """False: it is not gone. A newer process of it, or this one at another coordinator, was heard since.
+
+        Not `down`: it was sent away, which does not count against it.
+        """
         self._progress.pop(member, None)
         self._ill.pop(member, None)
+        who: dict[str, Value] = {"id": member, "boot": boot, "heard": self._heard.pop(member, 0.0)}
+        last = "WHERE id = :id AND boot = :boot AND last_alive <= :heard"
 
-        async def work(tx: Tx) -> None:
-            await tx.rows(
-                "DELETE FROM member WHERE id = :id AND boot = :boot AND role <> 'worker'", id=member, boot=boot
-            )
-            gone = await tx.rows(
-                "UPDATE member SET state = 'grace', status = 'detached' WHERE id = :id AND boot = :boot RETURNING id",
-                id=member,
-                boot=boot,
-            )
-            if gone:
+        async def work(tx: Tx) -> bool:
+            detached = f"UPDATE member SET state = 'grace', status = 'detached' {last} RETURNING id"  # noqa: S608
+            gone = await tx.rows(detached, **who)
+            await tx.rows(f"DELETE FROM member {last} AND role <> 'worker'", **who)  # noqa: S608
+            if gone and down:
                 await happened(tx, member, self._clock.now(), DOWN)
+            if gone:
                 tx.ring(FLEET)
+            return bool(gone)
 
-        await self._db.write(work, runtime=True)
+        return await self._db.write(work, runtime=True)
 
     def progress(self, source: str) -> Progress | None:
         return next((busy[source] for busy in self._progress.values() if source in busy), None)
@@ -221,23 +234,35 @@ class Fleet:
 
     # what changes hands
 
+    def listen(self) -> None:
+        """Called again and again, whoever patrols: that this process stood still, or its machine slept, is noticed."""
+        now = self._clock.now()
+        if now > self._listened + self._grace:
+            self._listening = now
+        self._listened = now
+
     async def patrol(self) -> None:
-        """Who is silent is in its grace; when that is over, counted from our own start at the earliest, it is gone."""
+        """Who is silent is in its grace; when that is over it is gone.
+
+        Counted from when we began to listen: that nobody was heard while nobody listened says nothing of them.
+        """
         now = self._clock.now()
         silent, over = now - MISSED_BEATS * self._beat_every, now - self._grace
 
         async def work(tx: Tx) -> None:
             down = await tx.rows(
-                "UPDATE member SET state = 'grace' WHERE state = 'alive' AND last_alive < :silent RETURNING id",
+                "UPDATE member SET state = 'grace' WHERE state = 'alive' AND last_alive < :silent "
+                "AND :silent > :listening RETURNING id",
                 silent=silent,
+                listening=self._listening,
             )
             for row in down:
                 await happened(tx, row["id"], now, DOWN)
             gone = await tx.rows(
                 "UPDATE member SET state = 'gone' WHERE state = 'grace' AND role = 'worker' AND last_alive < :over "
-                "AND :over > :started RETURNING id",
+                "AND :over > :listening RETURNING id",
                 over=over,
-                started=self._started,
+                listening=self._listening,
             )
             others = await tx.rows("DELETE FROM member WHERE role <> 'worker' AND last_alive < :over", over=over)
             if down or gone or others:
@@ -333,9 +358,9 @@ class Fleet:
         return [(self._status(row), msgspec.json.decode(row["offer"], type=Offer)) for row in rows]
 
     def _status(self, row: Row) -> MemberStatus:
-        silent = self._clock.now() - MISSED_BEATS * self._beat_every
-        state = row["state"] if row["last_alive"] > silent else "away"
-        return MemberStatus(row["id"], row["role"], state, row["status"], row["last_alive"])
+        silent = row["last_alive"] < self._clock.now() - MISSED_BEATS * self._beat_every
+        state = "grace" if silent and row["state"] == "alive" else row["state"]  # until the patrol comes by
+        return MemberStatus(row["id"], row["role"], state, row["status"], row["last_alive"], row["name"])
 
     async def orders_pending(self) -> int:
         rows = await self._db.read("SELECT count(*) AS n FROM ordered")

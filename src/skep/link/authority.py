@@ -1,6 +1,5 @@
 """The fleet's own certificates: a CA in a folder, and what it signs for coordinators."""
 
-import os
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from skep.disk import write_private
 from skep.errors import BadInput
 from skep.link.join import CA_CERT, CA_KEY, CERT, KEY
 
@@ -94,9 +94,6 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Readable by this user alone, from its first byte on."""
     plain = serialization.NoEncryption()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(pem)
+    write_private(path, pem)

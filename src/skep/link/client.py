@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.clock import Clock
-from skep.errors import Conflict, SkepError, Unavailable
+from skep.errors import Replaced, SkepError, Unavailable
 from skep.link.asking import Asking
 from skep.link.dial import Dial
 from skep.link.frames import Joiner
@@ -33,6 +33,7 @@ from skep.link.messages import (
     Welcome,
 )
 from skep.link.wire import Broken, Wire
+from skep.loops import first_of
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 
@@ -141,7 +142,7 @@ class LinkClient:
             try:
                 await self._stream(target)
                 reason = "the stream ended"
-            except Conflict:
+            except Replaced:
                 raise
             except Exception as error:
                 reason = _reason(error)
@@ -199,16 +200,8 @@ class _Attached:
         self._done: dict[int, Order] = {}
 
     async def run(self) -> None:
-        """Until one part fails. No task group: one that fails while it is cancelled forgets that it was cancelled."""
-        loops = (self._read(), self._obey(), self._beat(), self._send(), self._asking.send(self._wire))
-        parts = [asyncio.create_task(part) for part in loops]
-        try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
-        done.pop().result()
+        """Until one part fails."""
+        await first_of(self._read(), self._obey(), self._beat(), self._send(), self._asking.send(self._wire))
 
     async def _read(self) -> None:
         while frame := await self._wire.read():
@@ -296,7 +289,7 @@ class _Attached:
 
 
 def _error(refused: Refused) -> SkepError:
-    kind = Conflict if refused.code == "replaced" else Unavailable
+    kind = Replaced if refused.code == Replaced.code else Unavailable
     return kind(refused.message, hint=refused.hint)
 
 

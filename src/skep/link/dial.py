@@ -18,6 +18,7 @@ _OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 _PROBE_SECONDS = 5.0
+_PLAIN = "it speaks plain text where TLS is wanted; is that its link_listen, and has it a certificate?"
 #: OpenSSL's numbers for what is wrong with a certificate
 _EXPIRED, _NOT_YET, _OTHER_NAME = {10}, {9}, {62, 64}
 
@@ -58,7 +59,7 @@ class Dial(msgspec.Struct, frozen=True):
         except ssl.SSLCertVerificationError as error:
             return f"{_certificate(error)} ({error.verify_message})"
         except ssl.SSLError:
-            return "it speaks plain text where TLS is wanted; is link_listen without a certificate?" if secure else ""
+            return _PLAIN if secure else ""
         except TimeoutError:
             return "no answer"
         except OSError as error:

@@ -5,12 +5,12 @@ The line says where the coordinators are, which token to use, and the CA that th
 
 import base64
 import binascii
-import os
 from pathlib import Path
 
 import msgspec
 
 from skep.config import Settings, split_address
+from skep.disk import write_private
 from skep.errors import BadInput
 from skep.link.dial import Dial
 
@@ -74,11 +74,7 @@ def keep_line(data: Path, line: str) -> Join:
     join = read_line(line)
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = data / f"{_FILE}.new"
-        aside.unlink(missing_ok=True)
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(line.strip() + "\n")
-        aside.rename(data / _FILE)
+        write_private(data / _FILE, f"{line.strip()}\n".encode())
     except OSError as error:
         raise BadInput(f"{data} cannot be written to: {error.strerror}", hint="name another with --data") from error
     return join
@@ -101,8 +97,10 @@ def ca_of(settings: Settings) -> str:
 def _read(path: str, what: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{what}: {path} cannot be read: {error}", hint="does this user have the right to?") from error
+    except OSError as error:
+        raise BadInput(f"{what}: {path} cannot be read: {error.strerror}", hint=f"check the setting {what}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{what}: {path} is no text", hint=f"check the setting {what}") from error
 
 
 def _pem(der: bytes) -> str:

@@ -56,7 +56,7 @@ class Hello(Up, frozen=True):
     protocol: int
     member: str
     token: str
-    #: rises with every start of the process: a newer boot of the same member ends the older stream
+    #: rises with every start of the process, by its clock: a newer boot of the same member ends the older
     boot: int
     roles: tuple[str, ...] = ("worker",)
     offer: Offer = Offer()
@@ -224,7 +224,10 @@ class BlobOf(msgspec.Struct, frozen=True, tag=True):
 
 
 class FolderOf(msgspec.Struct, frozen=True, tag=True):
-    """A folder of the worker's own, or one with a book or a pack: the kind says where it is, the id its name there."""
+    """A folder of the worker's own, or one with a book or a pack: the kind says where it is, the id its name there.
+
+    A book is named with the delta that it was made for: DELTA/BOOK.
+    """
 
     kind: Literal["delta", "book", "pack"]
     id: str
@@ -236,6 +239,8 @@ class DeltaOf(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     source: str
     base: tuple[Tip, ...] | None = None
     rules: str = ""
+    #: of what the index holds at `base`; when the mirror holds something else there, the delta is of everything
+    digest: str = ""
 
 
 What = GitOf | BlobOf | FolderOf | DeltaOf

@@ -7,7 +7,6 @@ block. Before each part stands its length.
 import asyncio
 import errno
 import hashlib
-import os
 import re
 import shutil
 import struct
@@ -18,6 +17,7 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
+from skep.disk import sync_file
 from skep.engines.blobs.base import BlobInfo, Blobs, checked_id
 from skep.errors import Damaged, NoSpace, TooLarge, Unavailable
 from skep.streams import Stream
@@ -164,7 +164,7 @@ async def _take_file(incoming: _Incoming, file: File, path: Path) -> None:
             if not block or missing < 0:
                 raise Damaged(f"{file.name} did not arrive as it was sent")
             await asyncio.to_thread(_write, out, hashed, block)
-        await asyncio.to_thread(_flush, out)
+        await asyncio.to_thread(sync_file, out)
     if hashed.hexdigest() != file.sha256:
         raise Damaged(f"{file.name} did not arrive as it was sent")
 
@@ -172,8 +172,3 @@ async def _take_file(incoming: _Incoming, file: File, path: Path) -> None:
 def _write(out: BinaryIO, hashed: "hashlib._Hash", block: bytes) -> None:
     hashed.update(block)
     out.write(block)
-
-
-def _flush(out: BinaryIO) -> None:
-    out.flush()
-    os.fsync(out.fileno())

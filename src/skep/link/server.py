@@ -50,7 +50,9 @@ class Desk(Protocol):
         """Raises as soon as the member may no longer be attached; never returns."""
         ...
 
-    async def beat(self, member: str, beat: Beat) -> None: ...
+    async def beat(self, member: str, boot: int, beat: Beat) -> None:
+        """Replaced when a newer process of the member has attached, here or elsewhere."""
+        ...
 
     async def done(self, member: str, orders: Sequence[int]) -> None: ...
 
@@ -100,8 +102,8 @@ class Desk(Protocol):
 
     def openings_bell(self, member: str) -> AbstractAsyncContextManager[Bell]: ...
 
-    async def gone(self, member: str, boot: int) -> None:
-        """The member's stream has ended, and no newer one took its place."""
+    async def gone(self, member: str, boot: int, *, down: bool) -> None:
+        """The member's stream has ended, and no newer one took its place. Not `down`: because we are stopping."""
         ...
 
 
@@ -174,8 +176,6 @@ class LinkServer:
             return member
         session = Session(self._desk, wire, hello, self._beat_every)
         while older := self._sessions.get(member):
-            if older.boot > hello.boot:
-                return Refused(None, "replaced", f"a newer process of {member} is attached")
             await older.end(Refused(None, "replaced", f"a newer process of {member} has attached"))
         self._sessions[member] = session
         wire.limit(JOINED_LIMIT)
@@ -201,7 +201,7 @@ class LinkServer:
             try:
                 # before the next stream of the member is let in: what it takes must not be released with this one
                 if not session.replaced:
-                    await self._desk.gone(session.member, session.boot)
+                    await self._desk.gone(session.member, session.boot, down=not session.stopping)
             finally:
                 del self._sessions[session.member]
                 self.meeting.lost(session.member)

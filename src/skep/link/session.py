@@ -58,12 +58,12 @@ class Session:
         #: as it was told last
         self._share = (0.0, 1.0)
         self._ending: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
-        self.replaced = False
+        self.replaced = self.stopping = False
         self.over = asyncio.Event()
 
     async def end(self, reason: Refused) -> None:
         """Returns once nothing of this member is in work any more."""
-        self.replaced = reason.code == "replaced"
+        self.replaced, self.stopping = reason.code == "replaced", reason.code == "stopping"
         self.leave(reason)
         await self.over.wait()
 
@@ -118,7 +118,7 @@ class Session:
             case Outcome():
                 await self._inbox.put(message)
             case Beat():
-                await self._desk.beat(self.member, message)
+                await self._desk.beat(self.member, self.boot, message)
                 await self._set_clock(message.at)
                 if self._mirrors and (share := await self._desk.share(self.member)) != self._share:
                     self._share = share

@@ -16,7 +16,7 @@ from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
 from skep.link.messages import AnswerBody, AskBody
 from skep.link.peer import Peer
-from skep.loops import kept
+from skep.loops import first_of, kept
 from skep.model.ids import new_id
 from skep.model.member import Offer
 from skep.model.space import Acknowledge, Get, Got, Keep, Taken, Typed
@@ -125,12 +125,5 @@ async def manage(
     peer = Peer(link, token, ("manager",), clock, member=member, offer=Offer(mirror=False, name=name))
     manager = Manager(peer.ask, clock)
     peer.status = lambda: manager.status
-    work = [peer.run(), kept(manager.run), *([kept(partial(lines.run, peer.ask))] if lines is not None else [])]
-    parts = [asyncio.create_task(one) for one in work]
-    try:
-        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for part in parts:
-            part.cancel()
-        await asyncio.gather(*parts, return_exceptions=True)
-    done.pop().result()
+    told = [kept(partial(lines.run, peer.ask))] if lines is not None else []
+    await first_of(peer.run(), kept(manager.run), *told)

@@ -1,7 +1,7 @@
-"""What the API answers with: the doors encode these, the client decodes them. One definition for both ends."""
+"""What the API answers with, beside the nouns themselves: the doors encode it, the client decodes it."""
 
 from base64 import b64decode
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -11,9 +11,7 @@ from skep.model.log import LogLine
 from skep.model.member import Offer
 from skep.model.report import Report, ReportPoint
 from skep.model.source import Source
-from skep.model.space import Taken, Tuple
 from skep.model.task import Context, Stream, Task, TaskState
-from skep.model.topic import Lag, Place, Posted, Standing, Topic
 
 T = TypeVar("T")
 
@@ -58,45 +56,6 @@ class BulkItem(msgspec.Struct, frozen=True, omit_defaults=True):
 class BulkAnswer(msgspec.Struct, frozen=True):
     #: in the order the URLs were given
     items: list[BulkItem]
-
-
-class TopicMessage(msgspec.Struct, frozen=True, gc=False):
-    offset: int
-    at: float
-    id: str
-    key: str
-    headers: dict[str, str]
-    #: the JSON value in it, or its text when it is none
-    body: Any
-    partition: int = 0
-
-
-class Messages(msgspec.Struct, frozen=True):
-    messages: list[TopicMessage]
-    #: the oldest offset still kept; whoever asked for one below it has missed what was trimmed
-    first: int
-    #: the offset that the next message will get
-    next: int
-
-
-class TopicView(msgspec.Struct, frozen=True):
-    topic: Topic
-    partitions: list[Standing]
-    #: names of the groups that read it
-    groups: list[str]
-
-
-class PostedAnswer(msgspec.Struct, frozen=True):
-    #: in the order the messages were given
-    posted: list[Posted]
-
-
-class PlacesAnswer(msgspec.Struct, frozen=True):
-    places: list[Place]
-
-
-class LagAnswer(msgspec.Struct, frozen=True):
-    partitions: list[Lag]
 
 
 class ReportAnswer(msgspec.Struct, frozen=True):
@@ -146,9 +105,12 @@ class FileView(msgspec.Struct, frozen=True):
 class MemberStatus(msgspec.Struct, frozen=True):
     id: str
     role: str
+    #: alive, grace or gone
     state: str
     status: str
     last_alive: float
+    #: how people call it
+    name: str = ""
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -324,16 +286,3 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
     error: ErrorBody
-
-
-class PlacedAnswer(msgspec.Struct, frozen=True):
-    seq: int
-
-
-class GotAnswer(msgspec.Struct, frozen=True):
-    #: null: nothing came in time
-    taken: Taken | None
-
-
-class FoundAnswer(msgspec.Struct, frozen=True):
-    tuples: list[Tuple]

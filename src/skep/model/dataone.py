@@ -43,6 +43,24 @@ class MemberNode(msgspec.Struct, frozen=True):
     next_at: float | None
     #: objects by what became of them: held, queued, parked, missing, gone
     objects: dict[str, int]
+    #: everything that it dated before is listed; in seconds of its own clock
+    place: float = 0.0
+    #: the same of the pass over everything that is under way; None: there is none
+    full_place: float | None = None
+    #: how often each verdict was given; where one node is shown
+    verdicts: dict[str, int] = {}
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What a harvest would do; nothing was done."""
+
+    #: objects that the node lists, and those of them that were compared
+    total: int
+    listed: int
+    #: new, changed, unchanged
+    counts: dict[str, int]
+    #: the first that would be brought
+    named: list[str]
 
 
 class MemberNodes(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from skep.errors import BadQuery
+
 #: "any": content or path; "symbol": the name of something defined in the file; "branch": a branch that has the file;
 #: "author": of commits, which no index holds
 Field = Literal["content", "path", "any", "symbol", "source", "branch", "author"]
@@ -65,11 +67,25 @@ def terms(query: Query) -> Iterator[Term]:
                 yield from terms(part)
 
 
+#: of a query
+MOST_CHARACTERS = 10_000
+
+
+def check_length(text: str) -> None:
+    """Of a query, before it is sent anywhere, and before it is read."""
+    if len(text) > MOST_CHARACTERS:
+        said = f"the query has {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed"
+        raise BadQuery(said, hint="look for a part of it")
+
+
 class Limits(msgspec.Struct, frozen=True):
     #: matching lines to return; a file that only its path or its branch brought in counts as one
     lines: int = 50
     #: matching lines of one file
     lines_per_file: int = 10_000
+    #: so many lines are divided among the files that match, where not all of their lines fit in; 0: all of the best
+    #: file, then all of the next
+    share: int = 0
     #: seconds after which hits so far are returned as partial
     seconds: float = 10.0
     #: lines shown before and after each matching line

@@ -144,6 +144,8 @@ class Change(msgspec.Struct, frozen=True):
     batch: str
     first: bool
     at: float
+    #: narrower than its source's where not everybody who sees the source may know of the entry
+    visibility: Visibility = "public"
 
 
 def diff(told: dict[str, str], versions: dict[str, str]) -> tuple[Move, ...]:

@@ -132,3 +132,16 @@ class Nothing(msgspec.Struct, frozen=True, tag=True):
 
 
 SpaceAnswer = Placed | Got | Found | Nothing
+
+
+class PlacedAnswer(msgspec.Struct, frozen=True):
+    seq: int
+
+
+class GotAnswer(msgspec.Struct, frozen=True):
+    #: null: nothing came in time
+    taken: Taken | None
+
+
+class FoundAnswer(msgspec.Struct, frozen=True):
+    tuples: list[Tuple]

@@ -1,6 +1,6 @@
 """Topics hold messages in partitions; nothing is removed by reading. Readers keep a place; groups share partitions."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -111,3 +111,42 @@ class Lag(msgspec.Struct, frozen=True):
     lag: int
     #: the member that reads it now
     member: str | None = None
+
+
+class TopicMessage(msgspec.Struct, frozen=True, gc=False):
+    offset: int
+    at: float
+    id: str
+    key: str
+    headers: dict[str, str]
+    #: the JSON value in it, or its text when it is none
+    body: Any
+    partition: int = 0
+
+
+class Messages(msgspec.Struct, frozen=True):
+    messages: list[TopicMessage]
+    #: the oldest offset still kept; whoever asked for one below it has missed what was trimmed
+    first: int
+    #: the offset that the next message will get
+    next: int
+
+
+class TopicView(msgspec.Struct, frozen=True):
+    topic: Topic
+    partitions: list[Standing]
+    #: names of the groups that read it
+    groups: list[str]
+
+
+class PostedAnswer(msgspec.Struct, frozen=True):
+    #: in the order the messages were given
+    posted: list[Posted]
+
+
+class PlacesAnswer(msgspec.Struct, frozen=True):
+    places: list[Place]
+
+
+class LagAnswer(msgspec.Struct, frozen=True):
+    partitions: list[Lag]

@@ -12,7 +12,7 @@ import msgspec
 from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.blobs.base import Blobs
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, one_row, upserting
 from skep.errors import BadInput, Conflict, NotFound, TooLarge
 from skep.model.answers import Page
 from skep.model.caller import Caller
@@ -96,20 +96,10 @@ class Packages:
             rows = await tx.rows("SELECT * FROM package WHERE ref = :ref FOR UPDATE", ref=ref)
             if rows and rows[0]["blob"] == package.blob:
                 return rows[0]
-            made = await tx.rows(
-                "INSERT INTO package (ref, manifest, blob, size, pushed_at, pushed_by) "
-                "VALUES (:ref, :manifest, :blob, :size, :now, :by) ON CONFLICT (ref) DO UPDATE SET "
-                "manifest = excluded.manifest, blob = excluded.blob, size = excluded.size, "
-                "pushed_at = excluded.pushed_at, pushed_by = excluded.pushed_by "
-                "WHERE :again = 1 OR package.blob = excluded.blob RETURNING *",
-                again=int(ref.endswith(SNAPSHOT)),
-                ref=ref,
-                manifest=msgspec.json.encode(package.manifest),
-                blob=package.blob,
-                size=package.size,
-                now=package.pushed_at,
-                by=package.pushed_by,
-            )
+            stored = {**msgspec.structs.asdict(package), "ref": ref, "manifest": msgspec.json.encode(package.manifest)}
+            again = "WHERE :again = 1 OR package.blob = excluded.blob RETURNING *"
+            put = f"{upserting('package', stored, 'ref')} {again}"
+            made = await tx.rows(put, **stored, again=int(ref.endswith(SNAPSHOT)))
             if not made:
                 raise Conflict(
                     f"{ref} was pushed already, and is another archive",
@@ -133,9 +123,8 @@ class Packages:
         caller.need("read")
         manifest.split(ref)
         rows = await self._db.read("SELECT * FROM package WHERE ref = :ref", ref=ref)
-        if not rows:
-            raise NotFound(f"there is no package {ref!r}", hint="`skep package list` shows those there are")
-        return _package(rows[0])
+        missing = NotFound(f"there is no package {ref!r}", hint="`skep package list` shows those there are")
+        return _package(one_row(rows, missing))
 
     async def content(self, caller: Caller, ref: str) -> tuple[Package, AsyncIterator[bytes]]:
         """With its archive."""

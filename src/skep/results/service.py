@@ -15,16 +15,13 @@ from skep.results.drafts import checked
 from skep.results.fields import FIELDS, FROM, Order, condition, field
 from skep.results.storing import About, find_task, store
 from skep.results.tables import STEPS, series_number
+from skep.sources.tables import seen
 
 MOST_AT_ONCE = 10_000
 #: results of one attempt
 MOST_OF_A_TASK = 1_000_000
 _PAGE = 1000
-#: as of tasks: what is about a private source, or about one that is gone, is not for everybody
-_VISIBLE = (
-    "(:private = 1 OR series.source = '' OR EXISTS (SELECT 1 FROM source WHERE visibility = 'public' "
-    "AND (source.id = series.source OR source.name = series.source)))"
-)
+_VISIBLE = seen("series.source")
 _KEY = "benchmark, source, ref, group_name, metric, machine"
 
 

@@ -1,18 +1,21 @@
 """How results are stored: what they are about comes from their task, and each curve keeps its unit."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from skep.engines.db.base import Row, Tx, Value
+from skep.engines.db.base import Row, Tx, Value, inserting, one_row
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.ids import result_id
 from skep.model.result import MACHINE, Draft, Series
 from skep.model.task import TaskSpec
-from skep.results.tables import PLACES, RESULT, SERIES, TAG, UNITS, series_number
+from skep.results.tables import SERIES, TAG, series_number
+from skep.sources.tables import seen
 
+#: series whose units are asked for by one statement
+_AT_ONCE = 64
 _spec = msgspec.json.Decoder(TaskSpec).decode
 
 
@@ -51,7 +54,7 @@ class About:
             "value": float(draft.value or 0.0),
             "samples": msgspec.json.encode(draft.values).decode(),
             "tags": msgspec.json.encode(draft.tags).decode(),
-            "commit": self._commit,
+            "commit_id": self._commit,
             "made_at": self._made_at,
             "at": self._now,
         }
@@ -72,26 +75,25 @@ async def store(tx: Tx, about: About, drafts: Sequence[Draft], first: int) -> in
     await _join(tx, {about.series(draft) for draft in drafts})
     known = await _known(tx, about.task, about.attempt, first)
     rows = [about.row(draft, first + n) for n, draft in enumerate(drafts) if first + n not in known]
-    await tx.many(RESULT, rows)
-    await tx.many(TAG, [tag for row in rows for tag in _tags(row, drafts[row["number"] - first])])
+    if rows:
+        await tx.many(inserting("result", rows[0], "ON CONFLICT (id) DO NOTHING"), rows)
+        await tx.many(TAG, [tag for row in rows for tag in _tags(row, drafts[row["number"] - first])])
     return len(rows)
 
 
 async def find_task(tx: Tx, id: str, attempt: int | None, member: str, *, private: bool) -> Row:
     rows = await tx.rows(
-        "SELECT attempt, context, worker, spec, (SELECT COALESCE(max(number) + 1, 0) FROM result "
+        "SELECT attempt, context, worker, spec, (SELECT COALESCE(max(number) + 1, 0) FROM result "  # noqa: S608
         "WHERE result.task = task.id AND result.attempt = task.attempt) AS next FROM task WHERE id = :id "
-        "AND (:private = 1 OR source = '' OR EXISTS (SELECT 1 FROM source WHERE visibility = 'public' "
-        "AND (source.id = task.source OR source.name = task.source))) FOR UPDATE",
+        f"AND {seen('task.source')} FOR UPDATE",
         id=id,
         private=int(private),
     )
-    if not rows:
-        raise NotFound(f"there is no task {id!r}", hint="`skep task list` shows those there are")
+    row = one_row(rows, NotFound(f"there is no task {id!r}", hint="`skep task list` shows those there are"))
     # between two placements it is nobody's
-    if attempt not in (None, rows[0]["attempt"]) or (member and rows[0]["worker"] not in (member, "")):
+    if attempt not in (None, row["attempt"]) or (member and row["worker"] not in (member, "")):
         raise Conflict(f"attempt {attempt} of task {id} is over", hint="another one may be running")
-    return rows[0]
+    return row
 
 
 async def _known(tx: Tx, task: str, attempt: int, first: int) -> set[int]:
@@ -116,10 +118,10 @@ async def _join(tx: Tx, wanted: set[Series]) -> None:
     """The first result of a series gives it its unit; another unit on the same curve would be a lie."""
     # in one order, or two transactions wait for each other
     numbered = sorted(((series_number(series), series) for series in wanted), key=lambda pair: pair[0])
-    units = await _units(tx, {number for number, _ in numbered})
+    units = await _units(tx, [number for number, _ in numbered])
     new = [(n, one) for n, one in numbered if n not in units or (units[n] is None and one.unit is not None)]
-    await tx.many(SERIES, [{"id": number, **msgspec.structs.asdict(series)} for number, series in new])
-    units |= await _units(tx, {number for number, _ in new})
+    await tx.many(SERIES, [{"id": n, "group_name": one.group, **msgspec.structs.asdict(one)} for n, one in new])
+    units |= await _units(tx, [number for number, _ in new])
     for number, series in numbered:
         if series.unit is not None and series.unit != units[number]:
             name = " ".join(part for part in (series.benchmark, series.group, series.metric) if part)
@@ -129,12 +131,11 @@ async def _join(tx: Tx, wanted: set[Series]) -> None:
             )
 
 
-async def _units(tx: Tx, numbers: Iterable[int]) -> dict[int, str | None]:
-    """One statement however many there are, as it is prepared once; places left over ask for the first again."""
-    left, units = sorted(numbers), dict[int, str | None]()
-    while left:
-        some, left = left[:PLACES], left[PLACES:]
-        rows = await tx.rows(UNITS, **{f"n{n}": some[n] if n < len(some) else some[0] for n in range(PLACES)})
+async def _units(tx: Tx, numbers: list[int]) -> dict[int, str | None]:
+    units: dict[int, str | None] = {}
+    for start in range(0, len(numbers), _AT_ONCE):
+        some = numbers[start : start + _AT_ONCE]
+        rows = await tx.rows("SELECT id, unit FROM series WHERE id IN (:some)", some=some)
         units |= {row["id"]: row["unit"] for row in rows}
     return units
 

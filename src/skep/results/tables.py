@@ -4,6 +4,7 @@ import hashlib
 
 import msgspec
 
+from skep.engines.db.base import inserting
 from skep.model.result import Series
 
 STEPS = [
@@ -31,21 +32,12 @@ STEPS = [
     """
 ]
 
-SERIES = (
-    "INSERT INTO series (id, benchmark, source, ref, group_name, metric, machine, unit) "
-    "VALUES (:id, :benchmark, :source, :ref, :group, :metric, :machine, :unit) "
-    "ON CONFLICT (id) DO UPDATE SET unit = excluded.unit WHERE series.unit IS NULL AND excluded.unit IS NOT NULL"
+SERIES = inserting(
+    "series",
+    ("id", "benchmark", "source", "ref", "group_name", "metric", "machine", "unit"),
+    "ON CONFLICT (id) DO UPDATE SET unit = excluded.unit WHERE series.unit IS NULL AND excluded.unit IS NOT NULL",
 )
-PLACES = 50
-UNITS = f"SELECT id, unit FROM series WHERE id IN ({', '.join(f':n{n}' for n in range(PLACES))})"  # noqa: S608
-RESULT = (
-    "INSERT INTO result (id, series, task, attempt, number, context, kind, value, samples, tags, commit_id, made_at, "
-    "at) VALUES (:id, :series, :task, :attempt, :number, :context, :kind, :value, :samples, :tags, :commit, :made_at, "
-    ":at) ON CONFLICT (id) DO NOTHING"
-)
-TAG = (
-    "INSERT INTO result_tag (result, name, value) VALUES (:result, :name, :value) ON CONFLICT (result, name) DO NOTHING"
-)
+TAG = inserting("result_tag", ("result", "name", "value"), "ON CONFLICT (result, name) DO NOTHING")
 
 
 def series_number(series: Series) -> int:

@@ -108,15 +108,16 @@ async def open_rooms(
         addresses, interest = GitAddresses(settings), Interest()
         sources = parts.sources(settings, db, clock, fleet, addresses)
         credentials = Credentials(db, clock, data, sources, file_credentials)
-        search, about = Search(db, clock, searcher, interest, sources.by_label), SourceReports(db, clock, sources)
-        saved, spaces = Saved(db, clock, topics), Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
+        search, saved = Search(db, clock, searcher, interest, sources.by_label), Saved(db, clock, topics)
+        about, client = SourceReports(db, clock, sources), parts.node_client(stack, settings, clock, credentials)
+        spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         watching = Watching(saved, topics, clock, searcher, search.catalogue)
         stack.push_async_callback(spaces.close)
         lease, me = settings.task_lease, new_id("crd", clock.now())
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
         placer, results = Placer(clock, owners, lease), Results(db, clock, settings.result_kinds)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
-        dataone = parts.dataone(settings, db, clock, blobs, topics, fleet, sources, record_engine)
+        dataone = parts.dataone(settings, db, clock, blobs, topics, fleet, sources, record_engine, client)
         packages = Packages(
             *(db, clock, blobs, data), (settings.package_limit, settings.package_unpacked), dataone.store.keeps
         )
@@ -145,8 +146,7 @@ async def open_rooms(
             await owners.start()
         gathering = await parts.gathering(stack, db, clock, topics, settings, sources, searcher)
         records = await parts.records(settings, db, record_engine, search, dataone, gathering.mirror)
-        gather = Gather(sources, gathering.mirror, interest, Manifests(db, clock))
-        http = parts.http(settings)
+        gather, http = Gather(sources, gathering.mirror, interest, Manifests(db, clock)), parts.http(settings)
         stack.push_async_callback(http.close)
         rules = Rules(db, clock, topics, sources, contexts)
         await rules.start(file_rules)
@@ -163,7 +163,7 @@ async def open_rooms(
             Audit(db, clock),
             sources,
             lists,
-            Bulk(db, clock, fleet, sources),
+            Bulk(db, clock, sources),
             credentials,
             Hooks(db, clock, fleet, credentials, addresses),
             topics,
@@ -196,7 +196,7 @@ async def open_rooms(
         stack.push_async_callback(statuses.close)
         duties: list[Loop] = [
             adoption.follow,
-            partial(adoption.verify, settings.reindex_every, clock),
+            *([] if gathering.own_index else [partial(adoption.verify, settings.reindex_every, clock)]),
             parts.follower(settings, db, clock, topics, sources, fleet, http, credentials, gathering).follow,
             partial(sweep_for_ever, topics),
             core.audit.keep,
@@ -207,8 +207,7 @@ async def open_rooms(
             partial(archive.keep, db, blobs),
             triggers.follow,
             triggers.follow_clock,
-            dataone.follow,
-            parts.formats(stack, settings, dataone, clock),
+            *parts.dataone_loops(settings, dataone, client),
             Notices(db, clock, http, HostGuard(settings, clock, local=False)).follow,
             partial(statuses.keep, partial(parts.alive, fleet)),
             *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
@@ -220,10 +219,7 @@ async def open_rooms(
             records.follow,
             dataone.index.follow,
             watching.carry,
-            *gathering.follows,
-            gathering.bring,
-            gathering.report,
-            gathering.give,
+            *gathering.loops,
             *(duties if "coordinator" in settings.roles else []),
         ]
         requests = Requests(

@@ -51,6 +51,8 @@ from skep.topics.service import WORKERS, Topics
 
 #: orders sent in one go; the rest follows when these are confirmed
 ORDERS_AT_ONCE = 500
+#: who is to let go of a source before another holds it has so long to say that it did
+_LET_GO_SECONDS = 15.0
 
 R = TypeVar("R", Looked, Outcome)
 
@@ -87,6 +89,8 @@ class Desk:
         self._requests = requests
         self._credentials = credentials
         self._interest = interest
+        #: member -> orders to hold that wait for somebody else, since when
+        self._withheld: dict[str, dict[int, float]] = {}
         self.openings = tunnels.openings
         self.share = shares.of
 
@@ -110,8 +114,8 @@ class Desk:
     async def watch(self, hello: Hello) -> None:
         await self._fleet.tokens.watch(hello.token)
 
-    async def beat(self, member: str, beat: Beat) -> None:
-        await self._fleet.beat(member, beat.status, beat.progress, beat.ill)
+    async def beat(self, member: str, boot: int, beat: Beat) -> None:
+        await self._fleet.beat(member, boot, beat.status, beat.progress, beat.ill)
         await self._statuses.tell(member, beat.status)
         if beat.looked:
             await self._intake.looked(member, [self._seen(one) for one in beat.looked])
@@ -147,9 +151,10 @@ class Desk:
     def openings_bell(self, member: str) -> AbstractAsyncContextManager[Bell]:
         return self._db.listen(openings.channel(member))
 
-    async def gone(self, member: str, boot: int) -> None:
+    async def gone(self, member: str, boot: int, *, down: bool) -> None:
+        if not await self._fleet.leave(member, boot, down=down):
+            return  # what it has is its own, wherever it is attached now
         await self._spaces.release(f"{member}/{boot}")
-        await self._fleet.leave(member, boot)
         await self._statuses.remove(member)
         await self._tell(member, "detached")
 
@@ -163,12 +168,21 @@ class Desk:
         waiting = await pending(self._db, member, ORDERS_AT_ONCE)
         if waiting and (first := await self._lists.first()) is not None:
             waiting = [one for one in waiting if one.source in first]
+        waiting = self._in_turn(member, waiting)
         known = await self._sources.held_many([one.source for one in waiting if one.kind != "release"])
         composed = [(one.n, _body(one, known.get(one.source))) for one in waiting]
         moot = [n for n, body in composed if body is None]
         if moot:
             await confirm(self._db, member, moot, self._clock.now())
         return [Order(n, body) for n, body in composed if body is not None]
+
+    def _in_turn(self, member: str, waiting: Sequence[Pending]) -> list[Pending]:
+        """Nobody holds a source before the last holder has let go of it, so that never two look at it at once."""
+        now, before = self._clock.now(), self._withheld.pop(member, {})
+        held_up = {one.n: before.get(one.n, now) for one in waiting if one.kind == "hold" and one.waits}
+        if held_up:
+            self._withheld[member] = held_up
+        return [one for one in waiting if held_up.get(one.n, 0.0) < now - _LET_GO_SECONDS]
 
     async def outcomes(self, member: str, outcomes: Sequence[Outcome]) -> list[Ack | Refused]:
         """Reports of one source in their order, sources side by side, so that the database can gather their commits."""

@@ -3,7 +3,8 @@
 On one machine there is nothing to gather: mirrors are read in place, and the index is the one that workers publish to.
 Of a source that another machine holds a copy is kept in DATA/gathered, brought up to date whenever the source has
 changed. Where several processes serve, each has an index of its own: whatever was published at another is asked of the
-source's holder, from where the own index stands. A new process begins with everything.
+source's holder, from where the own index stands. A new process begins with everything. Nobody else knows what is in
+such an index: once in a while the holder is asked whether it is what the mirror holds.
 """
 
 import asyncio
@@ -23,20 +24,21 @@ from skep.errors import SkepError
 from skep.fleet.servers import FORGET_SECONDS, Servers
 from skep.link.messages import GitOf
 from skep.link.tunnels import Tunnels
+from skep.loops import Loop
 from skep.model.source import Failure
 from skep.model.topic import Part
 from skep.roles.receiving import Receiving
+from skep.sources.catalogue import MOVED
 from skep.sources.git import browse
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
 from skep.sources.git.through import give
-from skep.sources.service import MOVED
 from skep.topics.service import CHANGES, INDEXED, Topics
 
 log = logging.getLogger(__name__)
 
-#: brought at the same time
-_AT_ONCE = 4
+#: part -> brought at the same time
+_AT_ONCE = {"mirror": 4, "index": 4, "verify": 1}
 _AGAIN, _LONGEST = 10.0, 600.0
 _BEAT_SECONDS = 10.0
 _PAGE = 1_000
@@ -48,17 +50,27 @@ _STEPS = [
     );
     CREATE INDEX gather_due ON gather (server, due) WHERE due IS NOT NULL;
     CREATE INDEX gather_source ON gather (source)
+    """,
     """
+    DROP INDEX gather_due;
+    CREATE INDEX gather_due ON gather (server, part, due) WHERE due IS NOT NULL;
+    INSERT INTO gather (server, source, part, due, failures)
+    SELECT server, source, 'verify', 0, 0 FROM gather WHERE part = 'index'
+    """,
 ]
 _NOTE = (
     "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, :part, :now, 0) "
     "ON CONFLICT (server, source, part) DO UPDATE SET due = excluded.due, failures = 0"
 )
+_NOTE_FIRST = (
+    "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, 'verify', :due, 0) "
+    "ON CONFLICT DO NOTHING"
+)
 _DUE = (
     "SELECT gather.*, source.url, source.indexed_commit, holding.member FROM gather "
     "LEFT JOIN source ON source.id = gather.source AND source.state <> 'removed' "
     "LEFT JOIN holding ON holding.source = gather.source "
-    "WHERE gather.server = :me AND gather.due <= :now ORDER BY gather.due LIMIT :most"
+    "WHERE gather.server = :me AND gather.part = :part AND gather.due <= :now ORDER BY gather.due LIMIT :most"
 )
 
 
@@ -86,10 +98,9 @@ class Gathering:
         self.servers = servers
         self._me = servers.me.id
         self._labels = frozenset(servers.me.labels)
-        #: topic -> what is to be brought when it tells of a source
-        parts = {CHANGES: "mirror", INDEXED: "index"}
-        own_index = db.shared and settings.index.startswith("file:")
-        self.follows = [partial(self._follow, *one) for one in parts.items() if own_index or one[0] == CHANGES]
+        self._verify_every = settings.reindex_every
+        #: is the index of this process nobody else's?
+        self.own_index = db.shared and settings.index.startswith("file:")
         self.tunnels = tunnels
         self.receiving = receiving
 
@@ -97,6 +108,10 @@ class Gathering:
         await self._db.migrate("gather", _STEPS)
         # whatever was on its way when an earlier process ended is asked for again
         await asyncio.to_thread(shutil.rmtree, self._data / "incoming", ignore_errors=True)
+        if self.own_index:  # of which shards may have been damaged, or somebody removed the folder
+            once = "SELECT source FROM gather WHERE server = :me AND part = 'verify'"
+            had = {row["source"] for row in await self._db.read(once, me=self._me)}
+            await self._db.write(partial(self._note, part="verify", sources=had - self.receiving.indexed()))
 
     def mirror(self, source: str) -> Path:
         """In place where it is on this machine, else the copy."""
@@ -119,6 +134,13 @@ class Gathering:
             me=self._me,
         )
         return [row["server"] for row in rows]
+
+    @property
+    def loops(self) -> list[Loop]:
+        own: list[Loop] = [partial(self._follow, INDEXED, "index"), partial(self._bring, "index")]
+        own += [partial(self._bring, "verify")]
+        mirrors: list[Loop] = [partial(self._follow, CHANGES, "mirror"), partial(self._bring, "mirror")]
+        return [*mirrors, *(own if self.own_index else ()), self._report, self._give]
 
     # what there is to bring
 
@@ -159,15 +181,17 @@ class Gathering:
             await self._db.write(partial(self._note, part=part, sources=wanted))
 
     async def _wanted(self, sources: Iterable[str], part: str) -> list[str]:
-        """By their labels; lists are read wherever this process is a coordinator, whatever their labels are."""
+        """By their labels; lists are read wherever this process is a coordinator, whatever their labels are. What is in
+        the index stays true: workers may have published it here, or its labels were others."""
         far = [one for one in sorted(sources) if part != "mirror" or not folder_of(self._data, one).exists()]
         if not self._labels:
             return far
-        lists = {row["source"] for row in await self._db.read("SELECT source FROM list WHERE source IS NOT NULL")}
+        anyway = {row["source"] for row in await self._db.read("SELECT source FROM list WHERE source IS NOT NULL")}
+        anyway |= self.receiving.indexed() if part == "index" else set()
         found = []
         for one in far:
             rows = await self._db.read("SELECT labels FROM source WHERE id = :id", id=one)
-            if one in lists or any(self._labels & set(json.loads(row["labels"])) for row in rows):
+            if one in anyway or any(self._labels & set(json.loads(row["labels"])) for row in rows):
                 found.append(one)
         return found
 
@@ -184,18 +208,18 @@ class Gathering:
 
     # bringing it
 
-    async def bring(self) -> None:
+    async def _bring(self, part: str) -> None:
         """For ever: what is due, a few at a time."""
         async with self._db.listen(self._bell) as bell:
             while True:
-                rows = await self._db.read(_DUE, me=self._me, now=self._clock.now(), most=_AT_ONCE)
-                results = await asyncio.gather(*map(self._bring, rows), return_exceptions=True)
+                rows = await self._db.read(_DUE, me=self._me, part=part, now=self._clock.now(), most=_AT_ONCE[part])
+                results = await asyncio.gather(*map(self._bring_one, rows), return_exceptions=True)
                 for error in filter(None, results):
                     raise error  # once none is under way: whatever is due is begun again
                 if not rows:
                     await bell.wait(_AGAIN)
 
-    async def _bring(self, row: Row) -> None:
+    async def _bring_one(self, row: Row) -> None:
         source, reason = row["source"], ""
         if row["url"] is None:
             await self._drop(source)
@@ -203,6 +227,8 @@ class Gathering:
         try:
             if row["part"] == "index":
                 await self.receiving.index(source, row["member"] or "", row["indexed_commit"])
+            elif row["part"] == "verify":
+                await self.receiving.verify(source, row["member"] or "")
             elif not folder_of(self._data, source).exists():
                 reason = await self._fetch(source, row["url"], row["member"] or "")
         except SkepError as error:
@@ -223,11 +249,16 @@ class Gathering:
 
     async def _brought(self, row: Row, failed: bool, tx: Tx) -> None:
         """What changed again meanwhile is due again."""
-        pause = min(_LONGEST, _AGAIN * 2 ** min(row["failures"], 20))
+        pause: float | None = self._verify_every if row["part"] == "verify" else None
+        if failed:
+            pause = min(_LONGEST, _AGAIN * 2 ** min(row["failures"], 20))
+        elif row["part"] == "index":
+            due = self._clock.now() + self._verify_every
+            await tx.rows(_NOTE_FIRST, me=self._me, source=row["source"], due=due)
         await tx.rows(
             "UPDATE gather SET due = :next, failures = :failures WHERE server = :me AND source = :source "
             "AND part = :part AND due = :due",
-            next=self._clock.now() + pause if failed else None,
+            next=None if pause is None else self._clock.now() + pause,
             failures=row["failures"] + 1 if failed else 0,
             me=self._me,
             source=row["source"],
@@ -245,11 +276,13 @@ class Gathering:
 
     # what others know of it
 
-    async def report(self) -> None:
+    async def _report(self) -> None:
         """For ever: say that this process is there, and how much it has; let go of what was removed."""
         while True:
             rows = await self._db.read(
-                "SELECT count(DISTINCT source) AS n, count(due) AS due FROM gather WHERE server = :me", me=self._me
+                "SELECT count(DISTINCT source) AS n, count(CASE WHEN part <> 'verify' THEN due END) AS due FROM gather "
+                "WHERE server = :me",
+                me=self._me,
             )
             await self.servers.beat(int(rows[0]["n"]), int(rows[0]["due"]))
             gone = await self._db.read(
@@ -262,7 +295,7 @@ class Gathering:
             await self._db.write(partial(_forget, self._clock.now() - FORGET_SECONDS), runtime=True)
             await asyncio.sleep(_BEAT_SECONDS)
 
-    async def give(self) -> None:
+    async def _give(self) -> None:
         """For ever: copies for workers that have nobody else to ask."""
         await self.tunnels.follow(lambda source: partial(give, self.mirror(source)))
 

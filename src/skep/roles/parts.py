@@ -1,7 +1,7 @@
 """How single parts of a serving process are made from its settings."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -10,15 +10,19 @@ from typing import Any
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.dataone.client import NodeClient
+from skep.dataone.copies import Copies
 from skep.dataone.exchange import Exchange
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
 from skep.dataone.index import RecordIndex
 from skep.dataone.kind import DataoneAddresses, base_of
 from skep.dataone.nodes import KIND, Nodes
+from skep.dataone.preview import Previews
+from skep.dataone.pulls import Pulls
 from skep.dataone.replication import Replication
 from skep.dataone.service import DataOne
 from skep.dataone.store import Store
+from skep.dataone.types import ObjectFormatList
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database
 from skep.engines.db.time import SharedClock
@@ -40,7 +44,9 @@ from skep.sources.base import Addresses
 from skep.sources.credentials import Credentials
 from skep.sources.git.guard import Guard as HostGuard
 from skep.sources.git.http import Http
+from skep.sources.git.keyring import sealed
 from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.git.plan import rules_of
 from skep.sources.lists.apply import Apply
 from skep.sources.lists.asking import Asking
 from skep.sources.lists.follow import Follower
@@ -105,7 +111,7 @@ async def records(
     for room in (reports, dataone.index):
         await room.start()
     search.records |= {"report": reports.search, "record": dataone.index.find}
-    search.read_commits(mirror)
+    search.read_mirrors(mirror, Path(settings.data) / "past", rules_of(settings))
     return reports
 
 
@@ -123,6 +129,7 @@ def dataone(
     fleet: Fleet,
     sources: Sources,
     records: Records,
+    client: Callable[[str], Awaitable[NodeClient]],
 ) -> DataOne:
     base = settings.public_url.rstrip("/") or f"http://{settings.listen}"
     store = Store(db, clock, blobs, topics, Formats(), settings.dataone_node)
@@ -133,20 +140,44 @@ def dataone(
         queue=settings.dataone_queue,
         data_bytes=settings.dataone_data,
         full_every=settings.dataone_full_every,
+        siblings=settings.dataone_siblings,
     )
     after, within = settings.dataone_index_after, settings.dataone_index_within
     own = _own(settings, db)
     index = RecordIndex(db, clock, store, records, after=after, within=within, base=base, name=own)
-    return DataOne(store, index, nodes, harvests, replication, f"{base}/cn")
+    copies = None
+    if cn := base_of(settings.dataone_copies_for):
+        urn, room = settings.dataone_copies_node, settings.dataone_copies_bytes
+        copies = Copies(store, client, cn=cn, urn=urn, base=f"{base}/mn", room=room)
+    return DataOne(store, index, nodes, harvests, replication, Previews(db, nodes, client), f"{base}/cn", copies)
 
 
-def formats(stack: AsyncExitStack, settings: Settings, dataone: DataOne, clock: Clock) -> Loop:
-    """Follows the list of formats of another Coordinating Node, if there is to be one."""
-    guard, url = HostGuard(settings, clock, local=False), base_of(settings.dataone_formats)
+def node_client(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, credentials: Credentials
+) -> Callable[[str], Awaitable[NodeClient]]:
+    """Speaks to a node by its base URL, from this process; a host is shown the credential that is for all of it."""
+    guard = HostGuard(settings, clock, local=False)
     exchange = Exchange(ca=ca_bundle(), timeout=settings.look_timeout, largest=_LARGEST_LISTING)
     stack.callback(exchange.close)
-    fetch = NodeClient(exchange, guard, clock, url, "v2", None).formats if url else None
-    return partial(dataone.store.format_list.follow, fetch)
+
+    async def client(base: str) -> NodeClient:
+        place = guard.check_url(f"{base_of(base)}/v2")
+        keys = await credentials.keys() if sealed(place) else ()
+        key = next((one for one in keys if one.public and not one.source and one.host == place.authority), None)
+        return NodeClient(exchange, guard, clock, base_of(base), "v2", key)
+
+    return client
+
+
+def dataone_loops(
+    settings: Settings, dataone: DataOne, client: Callable[[str], Awaitable[NodeClient]]
+) -> Sequence[Loop]:
+    async def formats() -> ObjectFormatList:
+        return await (await client(settings.dataone_formats)).formats()
+
+    follow = partial(dataone.store.format_list.follow, formats if settings.dataone_formats else None)
+    pulls = [Pulls(dataone.copies, Path(settings.data) / "copies").follow] if dataone.copies else []
+    return [dataone.follow, follow, *pulls]
 
 
 def _own(settings: Settings, db: Database) -> str:
@@ -202,5 +233,5 @@ def follower(
 ) -> Follower:
     asking = Asking(http, HostGuard(settings, clock, local=False), clock, credentials.apis)
     every = settings.list_every, settings.manifest_every
-    apply = Apply(db, clock, fleet, sources)
+    apply = Apply(db, clock, fleet, sources.catalogue)
     return Follower(db, clock, topics, sources, apply, gathering.mirror, asking, *every, gathering.has)

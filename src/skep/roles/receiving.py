@@ -16,6 +16,7 @@ from skep.link.parcel import take_folder
 from skep.link.tunnels import Tunnels
 from skep.model.ids import new_id
 from skep.model.search import GIVEN, BookInfo, Delta, Fence, Given
+from skep.model.source import Held
 from skep.sources.service import Sources
 
 
@@ -37,17 +38,45 @@ class Receiving:
         if held is None or (stands and stands.commit == commit):
             return
         what = DeltaOf(source, stands.tips, stands.rules) if stands else DeltaOf(source)
+        async with self._given(holder, held, what) as (given, folder):
+            await self._adopt(held, given, folder)
+
+    def indexed(self) -> set[str]:
+        return {source for source, _ in self._searcher.indexed()}
+
+    async def verify(self, source: str, holder: str) -> None:
+        """Have this process's own index of a source compared with the holder's mirror, and made anew if it differs."""
+        held = await self._sources.held(source)
+        stands = self._searcher.standing(held.number) if held else None
+        if held is None:
+            return
+        what = DeltaOf(source)
+        if stands:  # or its shards were damaged, and set aside
+            what = DeltaOf(source, stands.tips, stands.rules, await self._searcher.digest(held.number))
+        async with self._given(holder, held, what) as (given, folder):
+            if given.delta is None or given.delta.base is not None:
+                return
+            # what changed is not for a comparison to bring: whoever publishes it tells saved searches of it
+            if stands and given.delta.commit != stands.commit:
+                raise Unavailable(f"{source} has changed meanwhile")
+            await self._adopt(held, given, folder)
+
+    @asynccontextmanager
+    async def _given(self, holder: str, held: Held, what: DeltaOf) -> AsyncIterator[tuple[Given, Path]]:
         async with self._taken(holder, what) as folder:
             given = await asyncio.to_thread(_read, folder / GIVEN)
-            if given.delta is None:
-                return
-            if (given.delta.source, given.delta.number) != (source, held.number):
-                raise Damaged(f"{holder} gave the index of another source than {source}")
-            fence = Fence(source, held.epoch, given.fetched_at)
-            if not await self._searcher.adopt(_inside(given.delta, folder), fence):
-                raise Unavailable(f"the index of {source} has moved on meanwhile")
-            for book in given.books:
-                await self._searcher.annotate(_nearby(book, folder))
+            if given.delta and (given.delta.source, given.delta.number) != (held.source, held.number):
+                raise Damaged(f"{holder} gave the index of another source than {held.source}")
+            yield given, folder
+
+    async def _adopt(self, held: Held, given: Given, folder: Path) -> None:
+        if given.delta is None:
+            return
+        fence = Fence(held.source, held.epoch, given.fetched_at)
+        if not await self._searcher.adopt(_inside(given.delta, folder), fence):
+            raise Unavailable(f"the index of {held.source} has moved on meanwhile")
+        for book in given.books:
+            await self._searcher.annotate(_nearby(book, folder))
 
     @asynccontextmanager
     async def delta(self, member: str, delta: Delta | None) -> AsyncIterator[Delta | None]:
@@ -68,7 +97,7 @@ class Receiving:
         if book is None or await asyncio.to_thread(self._is_own, [book.path]):
             yield book
             return
-        async with self._taken(member, FolderOf("book", book.id)) as folder:
+        async with self._taken(member, FolderOf("book", f"{Path(book.path).parent.name}/{book.id}")) as folder:
             yield _nearby(book, folder)
 
     @asynccontextmanager

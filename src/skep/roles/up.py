@@ -4,6 +4,7 @@ the settings name. A coordinator has the link, whoever serves has the HTTP doors
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import resource
 import secrets
@@ -119,13 +120,15 @@ async def _up(
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             store = partial(lines.run, lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))
+            check = partial(_check, rooms, settings.reindex_every)
             sweep = [rooms.adoption.sweep] if "coordinator" in settings.roles else []
-            keep: tuple[Loop, ...] = (*rooms.loops, partial(_merge, rooms), store, *members, *sweep)
+            keep: tuple[Loop, ...] = (*rooms.loops, partial(_merge, rooms), check, store, *members, *sweep)
             loops = [group.create_task(kept(loop)) for loop in keep]
             await _add(rooms.core.lists.add, settings.lists)
             await _add(rooms.core.sources.add, add)
             await _greet(rooms, listener)
             stack.callback(_note_whereabouts(listener, Path(settings.data)))
+            gc.freeze()  # what is there now stays: to look through it for garbage would stop the loop for 50 ms
             await stop.wait()
             log.info("stopping")
             closing.set()  # or who follows a topic would hold the door open
@@ -178,6 +181,13 @@ async def _merge(rooms: Rooms) -> None:
     while True:
         merged = await rooms.searcher.merge_once()
         await asyncio.sleep(0 if merged else _MERGE_SECONDS)
+
+
+async def _check(rooms: Rooms, every: float) -> None:
+    """At start and then so often, read the index whole: what a disk has changed is noticed by nobody else."""
+    while True:
+        await rooms.searcher.check()
+        await asyncio.sleep(every)
 
 
 async def _add(add: Callable[[Caller, str], Awaitable[object]], urls: Sequence[str]) -> None:

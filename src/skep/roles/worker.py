@@ -1,6 +1,7 @@
 """The worker role: mirrors and indexes what it holds, and speaks only the link."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -14,7 +15,7 @@ import uvloop
 from skep.clock import MemberClock
 from skep.config import Settings
 from skep.dataone.kind import DataoneKind
-from skep.errors import BadInput, Conflict, NewerSchema, SkepError
+from skep.errors import BadInput, NewerSchema, Replaced, SkepError
 from skep.link.dial import Dial
 from skep.link.lines import LineBuffer
 from skep.loops import kept
@@ -56,7 +57,8 @@ async def _as_child(start: Start, lines: LineBuffer) -> None:
 
 async def work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
     """Until a newer process of the same worker comes; one that fails begins anew, in the same process."""
-    await kept(partial(_work, settings, link, token, lines), final=(BadInput, Conflict, NewerSchema))
+    gc.freeze()  # what was imported stays: to look through it for garbage would stop the loop
+    await kept(partial(_work, settings, link, token, lines), final=(BadInput, NewerSchema, Replaced))
 
 
 async def _work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:

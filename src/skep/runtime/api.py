@@ -17,6 +17,7 @@ import msgspec
 import uvicorn
 
 from skep.errors import BadInput, NeedsToken, NotFound, SkepError, TooLarge, Unavailable
+from skep.loops import racing
 from skep.model.answers import ErrorAnswer, ErrorBody
 from skep.model.run import Command
 
@@ -129,17 +130,15 @@ class Api:
             raise NeedsToken("this is for running tasks", hint="send 'Authorization: Bearer $SKEP_TOKEN'")
         command, waiting = found
         call = _call(command, scope, await _body(receive))
-        doing, leaving = asyncio.ensure_future(self._handler(call)), asyncio.ensure_future(_left(receive))
+        doing = asyncio.ensure_future(self._handler(call))
         waiting.add(doing)
         try:
-            await asyncio.wait([doing, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if doing.cancelled() or not doing.done():
-                raise Unavailable("the task has ended")
-            return doing.result()
+            async with racing(doing, _left(receive)):
+                if doing.cancelled() or not doing.done():
+                    raise Unavailable("the task has ended")
+                return doing.result()
         finally:
             waiting.discard(doing)
-            doing.cancel()
-            leaving.cancel()
 
 
 class _Server(uvicorn.Server):

@@ -25,6 +25,8 @@ from skep.topics.service import CHANGES, Topics
 
 READER = "skep.index"
 SPACE = "index"
+#: seconds until it is looked again whether shards were found damaged
+_LOST_SECONDS = 2.0
 #: indexes that are asked to be verified at a time
 _AT_ONCE = 100
 
@@ -89,11 +91,17 @@ class Adoption:
         return True
 
     async def sweep(self) -> None:
-        """At start: ask for whatever is current but not indexed at its newest commit (a damaged or lost shard)."""
-        for source in await self._searcher.lost():
-            await self._intake.indexed(source, None, 0.0)
+        """Ask for whatever is not indexed at its newest commit at start, and then for what damaged shards have lost."""
         for source in await unindexed(self._db):
             await self.request(source)
+        asked: set[str] = set()
+        while True:
+            lost = set(await self._searcher.lost())
+            for source in sorted(lost - asked):
+                await self._intake.indexed(source, None, 0.0)
+                await self.request(source)
+            asked = lost
+            await asyncio.sleep(_LOST_SECONDS)
 
     async def verify(self, every: float, clock: Clock) -> None:
         """Have each index compared with its mirror once in `every` seconds, a few at a time."""

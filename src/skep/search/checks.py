@@ -36,6 +36,15 @@ def check_kind(query: Query, kind: Kind, *, timed: bool) -> None:
             raise BadQuery("`author:` is about commits", hint="add type:commit", column=term.column)
 
 
+def check_past(query: Query, kind: Kind) -> None:
+    """With `commit:` the files of one commit are searched."""
+    if kind in ("repo", "commit"):
+        raise BadQuery("`commit:` is about files", hint=f"leave it out, or `type:{kind}`")
+    for term in terms(query):
+        if term.field == "branch":
+            raise BadQuery("a commit is on any branch", hint="leave `branch:` or `commit:` out", column=term.column)
+
+
 def needed(query: Query) -> list[Term]:
     """The terms that stand for themselves: neither negated nor one of several."""
     if isinstance(query, And):

@@ -95,7 +95,7 @@ class Commits:
         """Those whose commits the query may be true for; first those that come first, and that changed last."""
         numbers = [number for _, number in self._searcher.indexed() if number < len(visible) and visible[number]]
         known = [(self._catalogue.find(number), self._searcher.standing(number)) for number in numbers]
-        chosen = [(one, at) for one, at in known if one and at and _may(query, one.number) is not False]
+        chosen = [(one, at) for one, at in known if one and at and may(query, one.number) is not False]
         return sorted(chosen, key=lambda one: (-one[0].priority, -one[1].fetched_at, one[0].name))
 
 
@@ -185,16 +185,16 @@ class _Look:
         return CommitPage([hit for _, hit in page], count + len(self._found), self.is_whole, token)
 
 
-def _may(query: Query, number: int) -> bool | None:
+def may(query: Query, number: int) -> bool | None:
     """Is it true for commits of this source? None: that depends on the commit."""
     match query:
         case Within(numbers):
             return number in numbers
         case Not(part):
-            inner = _may(part, number)
+            inner = may(part, number)
             return None if inner is None else not inner
         case And(parts) | Or(parts):
-            known = [_may(part, number) for part in parts]
+            known = [may(part, number) for part in parts]
             decides = isinstance(query, Or)
             if decides in known:
                 return decides

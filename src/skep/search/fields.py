@@ -21,7 +21,7 @@ FIELDS: Final[dict[str, Field]] = {
 }
 _SHORT: Final = {"r": "repo", "f": "file", "b": "branch", "l": "lang", "s": "sym", "c": "content", "t": "type"}
 #: true of the whole query wherever they stand
-SETTINGS: Final = ("case", "type", "count", "after", "before")
+SETTINGS: Final = ("case", "type", "count", "commit", "after", "before")
 #: fields of commits; elsewhere they are words where no value follows
 OF_COMMITS: Final = ("author", "after", "before")
 
@@ -36,6 +36,7 @@ NAMES: Final[dict[str, str]] = {
     "case": "yes, no or auto",
     "type": "file, repo, path, commit, report or record",
     "count": "lines wanted, or all",
+    "commit": "in the files as they were at this commit or tag",
     "author": "of commits: whose name or address matches",
     "after": "of commits: not before this day, or 30d ago",
     "before": "of commits: before this day",

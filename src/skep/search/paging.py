@@ -2,22 +2,27 @@
 
 A page token names the files that were shown, and the lines of the last if it was begun only. The next page is the best
 of all others, as the index is then: however it changes in between, what stays as it is comes once, and is never passed
-over.
+over. Where lines are divided among files, each is shown with its best ones, its head; when all were shown, their tails
+follow.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
 
+from skep.engines.index.ranking import LEAST
 from skep.errors import BadInput
 from skep.model.search import FileHit
 
 #: files, and lines of a file that was begun, that a token can name; whoever wants more wants a stream
 MOST_SHOWN = 1000
 _MARK = 6
+_TAIL = b"tail"
+#: of a file: what was or is to be shown, with its mark
+Piece = tuple[bytes, FileHit]
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
@@ -29,6 +34,8 @@ class Shown(msgspec.Struct, frozen=True, array_like=True):
     files: bytes = b""
     #: numbers of the lines that the last file was shown with; none: with all
     begun: tuple[int, ...] = ()
+    #: lines of a head; 0: files are shown whole
+    head: int = 0
 
     @staticmethod
     def read(token: str) -> "Shown":
@@ -40,41 +47,68 @@ class Shown(msgspec.Struct, frozen=True, array_like=True):
     def token(self) -> str:
         return urlsafe_b64encode(msgspec.msgpack.encode(self)).decode()
 
-    def rest(self, hits: Sequence[FileHit]) -> list[FileHit]:
+    def rest(self, pieces: Sequence[Piece]) -> list[Piece]:
         """What was not shown yet, that which was begun first."""
-        known = {self.files[at : at + _MARK] for at in range(0, len(self.files), _MARK)}
+        known = self._known
         if not known:
-            return list(hits)
-        begun = [self._unshown(hit) for hit in hits if self.begun and _mark(hit) == self.files[-_MARK:]]
-        return [hit for hit in begun if hit.lines] + [hit for hit in hits if _mark(hit) not in known]
+            return list(pieces)
+        begun = [(mark, self._unshown(hit)) for mark, hit in pieces if self.begun and mark == self.files[-_MARK:]]
+        return [piece for piece in begun if piece[1].lines] + [piece for piece in pieces if piece[0] not in known]
 
-    def page(self, rest: Sequence[FileHit], lines: int) -> "tuple[list[FileHit], Shown]":
+    def misses(self, pieces: Sequence[Piece]) -> bool:
+        """Is what was begun not among these?"""
+        return bool(self.begun) and self.files[-_MARK:] not in {mark for mark, _ in pieces}
+
+    def heads(self, hits: Sequence[FileHit], most: int) -> list[Piece]:
+        """Of files that may have so many lines each; on later pages without one that is cut for want of room, because
+        what was shown may have left this page more room than that."""
+        return [(mark, hit) for mark, hit in pieces(hits) if not (self.files and hit.more and len(hit.lines) < most)]
+
+    def tails(self, heads: Sequence[FileHit], whole: Sequence[FileHit]) -> list[Piece]:
+        """Of files whose heads were shown; without one that a limit of lines has cut."""
+        known, cut = self._known, {mark: hit for mark, hit in pieces(heads) if hit.more}
+        shown = [(cut[mark], hit) for mark, hit in pieces(whole) if mark in known and mark in cut and not hit.more]
+        tails = [_without(hit, {line.number for line in head.lines}) for head, hit in shown]
+        return [(_mark(tail, _TAIL), tail) for tail in tails if tail.lines]
+
+    def page(self, rest: Sequence[Piece], lines: int, head: int = 0) -> "tuple[list[FileHit], Shown]":
         """So many lines, and what has been shown after them."""
         page: list[FileHit] = []
         left, files = lines, self.files
         begun: tuple[int, ...] = ()
-        for hit in rest:
+        for mark, hit in rest:
             if left <= 0:
                 break
-            mark = _mark(hit)
             earlier = self.begun if mark == self.files[-_MARK:] else ()
             if len(hit.lines) > left:
                 begun = (*earlier, *(line.number for line in hit.lines[:left]))
             page.append(_cut(hit, left))
             left -= size(page[-1:])
             files = files if earlier else files + mark
-        return page, Shown(self.lines + lines - left, files, begun if len(begun) <= MOST_SHOWN else ())
+        return page, Shown(self.lines + lines - left, files, begun if len(begun) <= MOST_SHOWN else (), head)
+
+    @property
+    def _known(self) -> set[bytes]:
+        return {self.files[at : at + _MARK] for at in range(0, len(self.files), _MARK)}
 
     @property
     def is_full(self) -> bool:
         return len(self.files) >= MOST_SHOWN * _MARK
 
     def _unshown(self, hit: FileHit) -> FileHit:
-        shown = frozenset(self.begun)
-        return msgspec.structs.replace(hit, lines=tuple(line for line in hit.lines if line.number not in shown))
+        return _without(hit, self.begun)
 
 
-def size(hits: Sequence[FileHit]) -> int:
+def pieces(hits: Sequence[FileHit]) -> list[Piece]:
+    return [(_mark(hit), hit) for hit in hits]
+
+
+def head(hits: Sequence[FileHit]) -> int:
+    """Lines of a head, if lines were divided among these; 0: they were not."""
+    return max(LEAST, *(len(hit.lines) for hit in hits)) if any(hit.more for hit in hits) else 0
+
+
+def size(hits: Iterable[FileHit]) -> int:
     """Lines; a file that is shown for its name is as much as one."""
     return sum(max(1, len(hit.lines)) for hit in hits)
 
@@ -85,5 +119,11 @@ def _cut(hit: FileHit, lines: int) -> FileHit:
     return msgspec.structs.replace(hit, lines=hit.lines[:lines], more=True)
 
 
-def _mark(hit: FileHit) -> bytes:
-    return blake2b(f"{hit.source}\0{hit.path}".encode("utf-8", "surrogatepass"), digest_size=_MARK).digest()
+def _without(hit: FileHit, numbers: Collection[int]) -> FileHit:
+    return msgspec.structs.replace(hit, lines=tuple(line for line in hit.lines if line.number not in numbers))
+
+
+def _mark(hit: FileHit, of: bytes = b"") -> bytes:
+    """A path may be there several times, with what it has on different branches."""
+    name = f"{hit.source}\0{hit.blob}\0{hit.path}".encode("utf-8", "surrogatepass")
+    return blake2b(name, digest_size=_MARK, person=of).digest()

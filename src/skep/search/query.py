@@ -11,19 +11,18 @@ from functools import lru_cache
 import msgspec
 
 from skep.analysis.language import languages, named
-from skep.errors import BadQuery
-from skep.model.search import And, Field, Language, Not, Or, Query, Term
-from skep.search.checks import check_kind, check_patterns
+from skep.model.search import And, Field, Language, Not, Or, Query, Term, check_length
+from skep.search.checks import check_kind, check_past, check_patterns
 from skep.search.fields import CASES, KINDS, NAMES, OF_COMMITS, SETTINGS, Kind, Named, find, kind_of
 from skep.search.moments import EXAMPLES, moment
 from skep.search.scanner import FIELD, NEGATION, OR, Scanner, bad
 
-MOST_CHARACTERS = 10_000
 MOST_LINES = 10_000
 _MOST_DEPTH = 50
 
 _COMMIT = re.compile(r"(?<!\S)(?:type|t):commit(?!\S)")
 _OTHER = re.compile(r"(?<!\S)(?:type|t):(report|record)(?!\S)")
+_NAME = re.compile(r"(?!.*(?:\.\.|@\{))[\w.][\w./+@-]{0,199}")
 _ESCAPES = re.compile(r"\\(?:[pPx]\{[^}]*\}|[pP]?.|$)|\(\?P?<\w*>|\[\[:\^?[a-z]+:\]", re.DOTALL)
 
 
@@ -39,6 +38,8 @@ class Asked(msgspec.Struct, frozen=True):
     #: of commits: when, as it was written
     after: str = ""
     before: str = ""
+    #: the name of the one whose files are asked for; empty: of those that are indexed
+    commit: str = ""
 
 
 class _Found(msgspec.Struct):
@@ -66,14 +67,15 @@ def parse(text: str) -> Query:
 @lru_cache(1000)  # pages and saved searches ask the same again
 def ask(text: str) -> Asked:
     """BadQuery points at the column of what is wrong, in the syntax or inside a regular expression."""
-    if len(text) > MOST_CHARACTERS:
-        raise BadQuery(f"the query has {len(text)} characters; at most {MOST_CHARACTERS} are allowed")
+    check_length(text)
     if other := _OTHER.search(text):
         kind: Kind = "report" if other[1] == "report" else "record"
         return Asked(And(()), kind, words=f"{text[: other.start()]}{text[other.end() :]}".strip())
     asked = _Parser(text).parse()
     check_patterns(asked.query)
     check_kind(asked.query, asked.kind, timed=bool(asked.after or asked.before))
+    if asked.commit:
+        check_past(asked.query, asked.kind)
     return asked
 
 
@@ -90,8 +92,8 @@ class _Parser:
         count = self._settings.get("count")
         number = None if count is None else MOST_LINES if count == "all" else min(int(count), MOST_LINES)
         query = And(()) if tree is None else self._settle(tree, kind)
-        times = {name: self._settings.get(name, "") for name in ("after", "before")}
-        return Asked(query, kind, number, **times)
+        more = {name: self._settings.get(name, "") for name in ("after", "before", "commit")}
+        return Asked(query, kind, number, **more)
 
     def _either(self) -> _Tree | None:
         """Alternatives, up to the end of the text or of the group."""
@@ -169,7 +171,8 @@ class _Parser:
         name, rest = written[1], self._scan.text[written.end() : written.end() + 2]
         if field := find(name):
             ends = not rest or rest[0] in " \t\n)"
-            is_word = rest.startswith(":") or (ends and name in OF_COMMITS and not _COMMIT.search(self._scan.text))
+            of_commits = name in OF_COMMITS and not _COMMIT.search(self._scan.text)
+            is_word = rest.startswith(":") or (ends and (of_commits or name == "commit"))
             return None if is_word else field
         if not rest or rest[0] in ": \t\n)" or rest == "//":
             return None
@@ -183,9 +186,15 @@ class _Parser:
         value = self._scan.value()
         if name in self._settings:
             raise bad(f"`{name}:` is given twice", start, "keep one of them")
-        known = {"case": value in CASES, "type": kind_of(value) is not None, "count": _is_count(value)}
+        known = {
+            "case": value in CASES,
+            "type": kind_of(value) is not None,
+            "count": _is_count(value),
+            "commit": _NAME.fullmatch(value) is not None,
+        }
         if not known.get(name, moment(value, 0.0) is not None):
-            choice = {"case": CASES, "type": KINDS, "count": ("100", "all")}.get(name, EXAMPLES)
+            choices = {"case": CASES, "type": KINDS, "count": ("100", "all"), "commit": ("4f2a9c1d", "v1.2")}
+            choice = choices.get(name, EXAMPLES)
             several = ", ".join(f"{name}:{one}" for one in choice[:-1])
             hint = f'write {several} or {name}:{choice[-1]}; or "{name}:…" in quotes to search for the text'
             raise bad(f"`{name}:{value}` is not known", start, hint)

@@ -8,13 +8,13 @@ from typing import get_args
 
 import msgspec
 
-from skep.engines.db.base import Database, Row, Value
+from skep.engines.db.base import Database, Row, Value, among
 from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
 from skep.errors import BadInput
 from skep.model.caller import Caller, Visibility
 from skep.model.report import Report
 from skep.model.search_answers import RecordHit, RecordPage
-from skep.sources.service import CATALOGUE
+from skep.sources.catalogue import CATALOGUE
 from skep.sources.views import named
 
 KIND = Kind(
@@ -100,12 +100,12 @@ class ReportRecords:
 
     async def _put(self, sources: Sequence[str]) -> None:
         """As they stand now; those that have no report have no record."""
-        given: dict[str, Value] = {f"s{n}": source for n, source in enumerate(dict.fromkeys(sources))}
+        places, names = among(sources)
         rows = await self._db.read(
             "SELECT source.id, source.name, source.visibility, report.body FROM source JOIN report "  # noqa: S608
             "ON report.source = source.id AND report.at = (SELECT max(at) FROM report WHERE source = source.id) "
-            f"WHERE source.state <> 'removed' AND source.id IN ({', '.join(f':{name}' for name in given) or 'NULL'})",
-            **given,
+            f"WHERE source.state <> 'removed' AND source.id IN ({places})",
+            **names,
         )
         if rows:
             await self._records.put(KIND.name, [_record(row) for row in rows])

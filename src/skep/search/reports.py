@@ -9,7 +9,8 @@ from skep.model.answers import ReportAnswer
 from skep.model.caller import Caller
 from skep.model.report import Report, ReportPoint
 from skep.model.source import Held
-from skep.sources.service import CATALOGUE, Sources
+from skep.sources.catalogue import CATALOGUE
+from skep.sources.service import Sources
 
 #: of one source
 KEPT = 100

@@ -38,8 +38,9 @@ class Saved:
         caller.need("write")
         if not _NAME.fullmatch(name):
             raise BadInput(f"{name[:80]!r} is no name for a search", hint="small letters, digits, and . _ - inside")
-        if ask(spec.query).kind not in ("line", "file", "path"):
-            raise BadQuery("only files can be watched", hint="leave `type:` out")
+        asked = ask(spec.query)
+        if asked.kind not in ("line", "file", "path") or asked.commit:
+            raise BadQuery("only files that change can be watched", hint="leave `type:` and `commit:` out")
         topic = spec.topic or SEARCHES
         if topic in OWN and topic != SEARCHES:
             raise NotAllowed(f"{topic!r} tells something else", hint=f"choose {SEARCHES}, or a topic of your own")
@@ -49,7 +50,8 @@ class Saved:
         async def work(tx: Tx) -> None:
             rows = await tx.rows("SELECT name, owner FROM saved_search FOR UPDATE")
             owners = {row["name"]: row["owner"] for row in rows}
-            _may(caller, name, owners.get(name, caller.subject))
+            if not _may(caller, owners.get(name, caller.subject)):
+                raise Conflict(f"there is a saved search {name!r} of somebody else", hint="choose another name")
             if name not in owners and len(owners) >= MOST_SEARCHES:
                 raise Conflict(f"there are {MOST_SEARCHES:,} saved searches already", hint="remove some")
             await tx.rows(
@@ -74,9 +76,8 @@ class Saved:
 
         async def work(tx: Tx) -> None:
             rows = await tx.rows("SELECT owner FROM saved_search WHERE name = :name FOR UPDATE", name=name)
-            if not rows:
+            if not rows or not _may(caller, rows[0]["owner"]):
                 raise NotFound(f"there is no saved search {name!r}", hint="`skep searches list` shows yours")
-            _may(caller, name, rows[0]["owner"])
             await tx.rows("DELETE FROM saved_search WHERE name = :name", name=name)
             await note(tx, self._clock.now(), caller, "search.remove", name)
 
@@ -88,7 +89,7 @@ class Saved:
     async def list(self, caller: Caller) -> list[SavedSearch]:
         """The caller's own; all of them for an admin."""
         caller.need("read")
-        return [_saved(row) for row in await self.rows() if caller.may("admin") or row["owner"] == caller.subject]
+        return [_saved(row) for row in await self.rows() if _may(caller, row["owner"])]
 
 
 def _saved(row: Row) -> SavedSearch:
@@ -97,6 +98,5 @@ def _saved(row: Row) -> SavedSearch:
     )
 
 
-def _may(caller: Caller, name: str, owner: str) -> None:
-    if owner != caller.subject and not caller.may("admin"):
-        raise Conflict(f"there is a saved search {name!r} of somebody else", hint="choose another name")
+def _may(caller: Caller, owner: str) -> bool:
+    return owner == caller.subject or caller.may("admin")

@@ -26,8 +26,10 @@ from skep.search.completion import complete, writing
 from skep.search.fields import Kind
 from skep.search.finding import Finder, Standings
 from skep.search.paging import Shown
+from skep.search.past import Past
 from skep.search.query import Asked, ask
-from skep.sources.service import CATALOGUE
+from skep.sources.catalogue import CATALOGUE
+from skep.sources.git.plan import Rules
 from skep.sources.views import Newest, newest
 
 #: lines looked at, at least, where the answer says what else there is
@@ -84,9 +86,10 @@ class Search:
         self.records: dict[Kind, Records] = {}
         self._commits: Commits | None = None
 
-    def read_commits(self, mirror: Callable[[str], Path]) -> None:
-        """Answer `type:commit` from the mirrors there."""
+    def read_mirrors(self, mirror: Callable[[str], Path], folder: Path, rules: Rules) -> None:
+        """Answer `type:commit` and `commit:` from the mirrors there. `folder`: for indexes made on the way."""
         self._commits = Commits(self.catalogue, self._searcher, mirror, self._clock)
+        self._finder.past = Past(self.catalogue, self._searcher, mirror, folder, rules)
 
     async def start(self) -> None:
         await self.catalogue.refresh(self._db)
@@ -96,12 +99,20 @@ class Search:
         for source, number in self._searcher.indexed():
             if self.catalogue.find(number) is None:
                 await self._searcher.drop(source, number)
+        await self._forget_past()
         async with self._db.listen(CATALOGUE) as bell:
             while True:
-                for removed in await self.catalogue.refresh(self._db):
+                gone = await self.catalogue.refresh(self._db)
+                for removed in gone:
                     if self._searcher.standing(removed.number):
                         await self._searcher.drop(removed.id, removed.number)
+                if gone:
+                    await self._forget_past()
                 await bell.wait(60.0)
+
+    async def _forget_past(self) -> None:
+        if self._finder.past is not None:
+            await self._finder.past.forget()
 
     async def reindex(self, caller: Caller, source: str) -> None:
         """Build the index of a source anew, aside; until it is swapped in the old one answers."""
@@ -177,15 +188,17 @@ class Search:
     async def _stream(
         self, caller: Caller, asked: Asked, limits: Limits
     ) -> AsyncGenerator[Hit | SourceHit | SearchSummary, None]:
-        began, files, lines = time.monotonic(), 0, 0
+        began, files, lines, more = time.monotonic(), 0, 0, False
         if asked.kind == "repo":
-            async for found in self._finder.sources(caller, asked, limits):
+            sources = await self._finder.sources(caller, asked, limits)
+            async for found in sources:
+                if more := files >= limits.lines:
+                    break
                 for source in await self._source_answers([found], self._searcher):
                     files += 1
                     yield source
-                if files >= limits.lines:
-                    break
-            yield SearchSummary(0, 0, files >= limits.lines, round(time.monotonic() - began, 6))
+            counted = Counted(files + more, 0, not more and sources.whole)
+            yield SearchSummary(files, 0, not counted.exact, round(time.monotonic() - began, 6), counted)
             return
         hits = await self._finder.files(caller, asked, limits)
         async for found in hits:

@@ -7,27 +7,26 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx
 from skep.errors import SkepError, TooLarge
-from skep.fleet.service import Fleet
 from skep.model.answers import BulkItem
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_ids
 from skep.model.source import Source
+from skep.sources.catalogue import CATALOGUE, Address, New, by_hand
 from skep.sources.given import labels_of
-from skep.sources.service import CATALOGUE, Address, Sources, by_hand
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL, revise
+from skep.sources.service import Sources
 
 MOST = 10_000
 _AT_ONCE = 1_000
 _PRIVATE = "it is already mirrored as a private source; ask an admin for the scope 'private'"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class BulkSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is not given stays, or is as for any new source."""
 
     url: str
-    #: the source that has this URL from now on; empty: whichever has it, or a new one
+    #: id, name or URL of a source that has this URL from now on, and keeps its mirror
     ref: str = ""
     visibility: Visibility | None = None
     labels: tuple[str, ...] | None = None
@@ -36,20 +35,20 @@ class Wanted(msgspec.Struct, frozen=True):
 class _Plan(msgspec.Struct, frozen=True):
     """A wish that passed every check that needs no transaction."""
 
-    wanted: Wanted
+    wanted: BulkSource
     address: Address
     labels: str | None
     target: Source | None
 
 
 class Bulk:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, sources: Sources) -> None:
+    def __init__(self, db: Database, clock: Clock, sources: Sources) -> None:
         self._db = db
         self._clock = clock
-        self._fleet = fleet
         self._sources = sources
+        self._catalogue = sources.catalogue
 
-    async def take(self, caller: Caller, wanted: Sequence[Wanted]) -> list[BulkItem]:
+    async def take(self, caller: Caller, wanted: Sequence[BulkSource]) -> list[BulkItem]:
         caller.need("write")
         if len(wanted) > MOST:
             raise TooLarge(f"{len(wanted):,} sources in one call", hint=f"give at most {MOST:,}")
@@ -59,7 +58,7 @@ class Bulk:
             items += await self._carry_out(caller, plans)
         return items
 
-    async def _plan(self, caller: Caller, wanted: Wanted) -> _Plan | BulkItem:
+    async def _plan(self, caller: Caller, wanted: BulkSource) -> _Plan | BulkItem:
         try:
             target = await self._sources.show(caller, wanted.ref) if wanted.ref else None
             address = self._sources.address(caller, target.kind if target else "git", wanted.url)
@@ -74,9 +73,9 @@ class Bulk:
 
         async def work(tx: Tx) -> list[BulkItem]:
             # whoever else adds waits from here on: what is looked up now stays true
-            count = await tx.rows("SELECT number FROM source_count WHERE id = 0 FOR UPDATE")
+            await tx.rows("SELECT number FROM source_count WHERE id = 0 FOR UPDATE")
             known = await _known(tx, [plan.address.canonical for plan in plans if isinstance(plan, _Plan)])
-            made: list[dict[str, Value]] = []
+            made: list[New] = []
             items: list[BulkItem] = []
             for id, plan in zip(ids, plans, strict=True):
                 if isinstance(plan, BulkItem):
@@ -86,10 +85,11 @@ class Bulk:
                 elif plan.address.canonical in known:
                     items.append(await self._touch(tx, caller, plan, known[plan.address.canonical]))
                 else:
-                    made.append(_new(id, count[0]["number"] + len(made) + 1, plan, now))
-                    known[plan.address.canonical] = made[-1]
+                    visibility: Visibility = plan.wanted.visibility or "public"
+                    made.append(New(id, plan.address, visibility=visibility, labels=plan.labels or "[]"))
+                    known[plan.address.canonical] = msgspec.structs.asdict(made[-1])
                     items.append(BulkItem(plan.wanted.url, "added", id))
-            await self._insert(tx, made)
+            await self._catalogue.insert(tx, made, now)
             changed = sum(item.status == "updated" for item in items)
             if made or changed:
                 await note(tx, now, caller, "source.bulk", f"{len(made)} added, {changed} updated")
@@ -98,25 +98,18 @@ class Bulk:
 
         return await self._db.write(work)
 
-    async def _insert(self, tx: Tx, made: Sequence[dict[str, Value]]) -> None:
-        await tx.rows("UPDATE source_count SET number = number + :n WHERE id = 0", n=len(made))
-        await revise(tx)
-        await tx.many(INSERT_SOURCE, [{key: row[key] for key in row if key != "canonical"} for row in made])
-        await tx.many(INSERT_URL, [{"canonical": row["canonical"], "id": row["id"]} for row in made])
-        await self._fleet.assign_many(tx, [str(row["id"]) for row in made])
-
     async def _move(self, tx: Tx, caller: Caller, plan: _Plan, target: Source, known: dict[str, Row]) -> BulkItem:
         """Another URL for a source that is there."""
         holder = known.get(plan.address.canonical)
         if holder is not None and holder["id"] != target.id:
             return BulkItem(plan.wanted.url, "refused", reason="it is another source already; remove one of the two")
         if holder is None:
-            await self._sources.readdress(tx, target, plan.address)
+            await self._catalogue.readdress(tx, target, plan.address)
             for former in [canonical for canonical, row in known.items() if row["id"] == target.id]:
                 del known[former]
             row = {"id": target.id, "visibility": target.visibility, "labels": json.dumps(target.labels)}
             known[plan.address.canonical] = row
-            await self._change(tx, plan, target.id)
+            await self._catalogue.change(tx, target.id, plan.wanted.visibility, plan.labels)
             return BulkItem(plan.wanted.url, "updated", target.id)
         return await self._touch(tx, caller, plan, holder)
 
@@ -129,39 +122,14 @@ class Bulk:
         same_seen = wanted.visibility in (None, row["visibility"])
         if same_seen and plan.labels in (None, json.dumps(json.loads(row["labels"]))):
             return BulkItem(wanted.url, "known", row["id"])
-        await self._change(tx, plan, row["id"])
+        await self._catalogue.change(tx, row["id"], wanted.visibility, plan.labels)
         return BulkItem(wanted.url, "updated", row["id"])
 
-    async def _change(self, tx: Tx, plan: _Plan, id: str) -> None:
-        await self._sources.change(tx, id, plan.wanted.visibility, plan.labels)
 
-
-async def _known(tx: Tx, canonicals: Sequence[str]) -> dict[str, Row]:
-    names = {f"c{n}": canonical for n, canonical in enumerate(canonicals)}
-    if not names:
-        return {}
-    places = ", ".join(f":{name}" for name in names)
+async def _known(tx: Tx, canonicals: list[str]) -> dict[str, Row]:
     rows = await tx.rows(
-        "SELECT url.canonical, source.id, source.visibility, source.labels FROM url "  # noqa: S608
-        f"JOIN source ON source.id = url.source WHERE url.canonical IN ({places})",
-        **names,
+        "SELECT url.canonical, source.id, source.visibility, source.labels FROM url "
+        "JOIN source ON source.id = url.source WHERE url.canonical IN (:canonicals)",
+        canonicals=canonicals,
     )
     return {row["canonical"]: row for row in rows}
-
-
-def _new(id: str, number: int, plan: _Plan, now: float) -> dict[str, Value]:
-    address = plan.address
-    return {
-        "id": id,
-        "number": number,
-        "kind": "git",
-        "name": address.name,
-        "url": address.url,
-        "visibility": plan.wanted.visibility or "public",
-        "labels": plan.labels or "[]",
-        "settings": "{}",
-        "size": 0,
-        "by_list": 0,
-        "now": now,
-        "canonical": address.canonical,
-    }

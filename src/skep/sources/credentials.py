@@ -12,6 +12,7 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
+from skep.disk import write_private
 from skep.engines.db.base import Database, Tx
 from skep.errors import BadInput, Conflict, Damaged, NotFound, SkepError
 from skep.model.caller import SYSTEM, Caller
@@ -81,7 +82,7 @@ class Credentials:
             raise Conflict(f"{spec.name!r} stands in skep.toml", hint="change it there, or choose another name")
         source = (await self._sources.show(caller, spec.source)).id if spec.source else ""
         stored = _Stored(msgspec.structs.replace(spec, source=source), token, self._clock.now())
-        await asyncio.to_thread(self._write, spec.name, msgspec.json.encode(stored))
+        await asyncio.to_thread(write_private, self._folder / f"{spec.name}.json", msgspec.json.encode(stored))
         self._stored[spec.name] = stored
         await self._changed(caller, "credential.put", spec.name)
         return next(info for info in await self.list(caller) if info.name == spec.name)
@@ -176,15 +177,6 @@ class Credentials:
             tx.ring(CREDENTIALS)
 
         await self._db.write(work)
-
-    def _write(self, name: str, data: bytes) -> None:
-        path, aside = self._folder / f"{name}.json", self._folder / f"{name}.new"
-        aside.unlink(missing_ok=True)
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
 
     async def list(self, caller: Caller) -> list[CredentialInfo]:
         caller.need("admin")

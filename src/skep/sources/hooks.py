@@ -7,7 +7,7 @@ known for a day: a repeat changes nothing.
 from collections.abc import Mapping
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, insert
 from skep.errors import BadInput, NeedsToken
 from skep.fleet.service import Fleet
 from skep.model.credential import Key
@@ -42,12 +42,7 @@ class Hooks:
         async def work(tx: Tx) -> None:
             await tx.rows("DELETE FROM delivery WHERE at < :old", old=now - _REMEMBERED)
             for mark in delivery.marks:
-                new = await tx.rows(
-                    "INSERT INTO delivery (id, at) VALUES (:id, :now) ON CONFLICT (id) DO NOTHING RETURNING id",
-                    id=mark,
-                    now=now,
-                )
-                if not new:
+                if not await insert(tx, "delivery", "ON CONFLICT (id) DO NOTHING RETURNING id", id=mark, at=now):
                     return
             for source in sources:
                 await self._fleet.ask(tx, "fetch", source)
@@ -57,14 +52,10 @@ class Hooks:
 
     async def _about(self, delivery: Delivery) -> list[Row]:
         """The sources that mirror the repository: the same one may be mirrored by https and by ssh."""
-        names = {f"u{n}": url for n, url in enumerate(sorted(self._canonicals(delivery)))}
-        if not names:
-            return []
-        places = ", ".join(f":{name}" for name in names)
         return await self._db.read(
-            "SELECT DISTINCT source.id, url.canonical FROM url JOIN source ON source.id = url.source "  # noqa: S608
-            f"WHERE url.canonical IN ({places})",
-            **names,
+            "SELECT DISTINCT source.id, url.canonical FROM url JOIN source ON source.id = url.source "
+            "WHERE url.canonical IN (:canonicals)",
+            canonicals=list(self._canonicals(delivery)),
         )
 
     def _canonicals(self, delivery: Delivery) -> set[str]:

@@ -5,11 +5,11 @@ from typing import Protocol
 
 import msgspec
 
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx, Value, insert, inserting, update, upserting
 from skep.model.ids import change_id, failure_id, new_id
 from skep.model.source import Change, Failure, Move, SourceState
 from skep.model.topic import Draft
-from skep.sources.service import MOVED
+from skep.sources.catalogue import MOVED
 from skep.topics.service import CHANGES, FAILURES, INDEXED, Topics
 
 
@@ -79,14 +79,8 @@ class Intake:
                 return source
             # the holder's clock may have been behind: changes are told in the order of their times all the same
             at = max(report.at, source["last_changed"] or 0.0)
-            new = await tx.rows(
-                "INSERT INTO batch (id, source, at) VALUES (:id, :source, :at) "
-                "ON CONFLICT (id) DO NOTHING RETURNING id",
-                id=batch,
-                source=report.source,
-                at=at,
-            )
-            if not new:
+            once = "ON CONFLICT (id) DO NOTHING RETURNING id"
+            if not await insert(tx, "batch", once, id=batch, source=report.source, at=at):
                 return Accepted()
             changes = await _advance(tx, report.source, batch, moves, at, first=first)
             await tx.rows(
@@ -112,16 +106,9 @@ class Intake:
             source = await current(tx, report)
             if isinstance(source, Stale):
                 return source
-            await tx.rows(
-                "UPDATE source SET state = :state, failure = :failure, failures = :failures, last_looked = :at, "
-                "next_poll = :next WHERE id = :id",
-                state=_state(failure, source),
-                failure=msgspec.json.encode(failure).decode(),
-                failures=failures,
-                at=report.at,
-                next=report.next_poll,
-                id=report.source,
-            )
+            now: dict[str, Value] = {"state": _state(failure, source), "failure": msgspec.json.encode(failure).decode()}
+            now |= {"failures": failures, "last_looked": report.at, "next_poll": report.next_poll}
+            await update(tx, "source", "id", id=report.source, **now)
             if not source["failure"] or msgspec.json.decode(source["failure"], type=Failure).kind != failure.kind:
                 await self._topics.tell(tx, FAILURES, [_trouble(source, report, failure)], report.at)
             tx.ring(MOVED)
@@ -138,12 +125,7 @@ class Intake:
                 id = new_id("idx", now)
                 event = {"id": id, "source": source, "name": rows[0]["name"], "commit": commit, "at": now}
                 await self._topics.tell(tx, INDEXED, [Draft(msgspec.json.encode(event), id, source)], now)
-            await tx.rows(
-                "UPDATE source SET indexed_commit = :commit, indexed_at = :now WHERE id = :id",
-                commit=commit,
-                now=now,
-                id=source,
-            )
+            await update(tx, "source", "id", id=source, indexed_commit=commit, indexed_at=now)
             tx.ring(MOVED)
 
         await self._db.write(work)
@@ -170,9 +152,8 @@ async def _advance(tx: Tx, source: str, batch: str, moves: Sequence[Move], at: f
         id = change_id(source, move.entry, seq + 1)
         changes.append(Change(id, source, move.entry, seq + 1, old, move.new, batch, first=first, at=at))
     await tx.many(
-        "INSERT INTO entry (source, name, seq, version) VALUES (:source, :entry, :seq, :version) "
-        "ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq, version = excluded.version",
-        [{"source": c.source, "entry": c.entry, "seq": c.seq, "version": c.new} for c in changes],
+        upserting("entry", ("source", "name", "seq", "version"), "source, name"),
+        [{"source": c.source, "name": c.entry, "seq": c.seq, "version": c.new} for c in changes],
     )
     return changes
 
@@ -195,11 +176,8 @@ async def tell_changes(tx: Tx, topics: Topics, source: Row, changes: Sequence[Ch
     """They are stored and told; their ids were not used before."""
     if not changes:
         return
-    await tx.many(
-        "INSERT INTO change (id, source, entry, seq, old, new, batch, first, at) "
-        "VALUES (:id, :source, :entry, :seq, :old, :new, :batch, :first, :at)",
-        [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes],
-    )
+    rows = [{**msgspec.structs.asdict(c), "first": int(c.first)} for c in changes]
+    await tx.many(inserting("change", Change.__struct_fields__), rows)
     await topics.tell(tx, CHANGES, [_draft(source, change) for change in changes], changes[0].at, repeats=False)
 
 

@@ -16,21 +16,10 @@ from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
 from skep.model.source import Change, Held, Source, SourceSettings
 from skep.sources.base import Addresses
+from skep.sources.catalogue import CATALOGUE, MOVED, Address, Catalogue, New, by_hand
 from skep.sources.given import labels_of, settings_of
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL, REVISED, STEPS, change_of, revise, source_of
-from skep.sources.views import held, settings_with_labels
-
-#: rung when anything a waiting person might look at moved
-MOVED = "sources"
-#: rung when the set of sources, their names or their visibility changed
-CATALOGUE = "catalogue"
-
-
-class Address(msgspec.Struct, frozen=True):
-    canonical: str
-    #: as it is asked
-    url: str
-    name: str
+from skep.sources.tables import STEPS, change_of, source_of
+from skep.sources.views import find, held, settings_with_labels
 
 
 class Sources:
@@ -47,6 +36,7 @@ class Sources:
         self._clock = clock
         self._fleet = fleet
         self._kinds = kinds
+        self.catalogue = Catalogue(fleet)
         self.by_label = by_label or {}
 
     async def start(self) -> None:
@@ -74,24 +64,7 @@ class Sources:
             if known:
                 await by_hand(tx, known[0]["source"])
                 return str(known[0]["source"])
-            count = await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 0 RETURNING number")
-            await revise(tx)
-            await tx.rows(
-                INSERT_SOURCE,
-                id=id,
-                number=count[0]["number"],
-                kind=kind,
-                name=address.name,
-                url=address.url,
-                visibility=visibility,
-                labels=tags,
-                settings="{}",
-                size=0,
-                by_list=0,
-                now=now,
-            )
-            await tx.rows(INSERT_URL, canonical=address.canonical, id=id)
-            await self._fleet.assign_many(tx, [id])
+            await self.catalogue.insert(tx, [New(id, address, kind, visibility, tags)], now)
             await note(tx, now, caller, "source.add", address.canonical)
             tx.ring(CATALOGUE)
             return None
@@ -120,7 +93,7 @@ class Sources:
 
     async def show(self, caller: Caller, ref: str) -> Source:
         caller.need("read")
-        row = await self._find(ref)
+        row = await find(self._db, self._kinds.values(), ref)
         if row is None or not caller.sees(row["visibility"]):
             raise NotFound(f"there is no source {ref!r}", hint="`skep source list` shows those there are")
         shown = source_of(row, self._fleet.progress(row["id"]))
@@ -152,47 +125,13 @@ class Sources:
                 taken = await tx.rows("SELECT source FROM url WHERE canonical = :url", url=address.canonical)
                 if taken and taken[0]["source"] != source.id:
                     raise Conflict(f"{address.canonical} is another source already", hint="remove one of the two")
-                await self.readdress(tx, source, address)
-            await self.change(tx, source.id, visibility, tags, msgspec.json.encode(wishes).decode())
+                await self.catalogue.readdress(tx, source, address)
+            await self.catalogue.change(tx, source.id, visibility, tags, msgspec.json.encode(wishes).decode())
             await note(tx, self._clock.now(), caller, "source.update", source.id)
             tx.ring(CATALOGUE)
 
         await self._db.write(work)
         return await self.show(caller, source.id)
-
-    async def change(
-        self, tx: Tx, id: str, visibility: Visibility | None, labels: str | None, settings: str | None = None
-    ) -> None:
-        """None stays as it is; `labels` and `settings` are JSON."""
-        await revise(tx)
-        await tx.rows(
-            "UPDATE source SET visibility = COALESCE(:visibility, visibility), labels = COALESCE(:labels, labels), "  # noqa: S608
-            f"settings = COALESCE(:settings, settings), {REVISED} WHERE id = :id",
-            visibility=visibility,
-            labels=labels,
-            settings=settings,
-            id=id,
-        )
-        await self._fleet.ask(tx, "hold", id)
-
-    async def readdress(self, tx: Tx, source: Source, address: Address) -> None:
-        """A URL that no other source has."""
-        await tx.rows("DELETE FROM url WHERE source = :id", id=source.id)
-        await tx.rows(INSERT_URL, canonical=address.canonical, id=source.id)
-        await revise(tx)
-        await tx.rows(
-            f"UPDATE source SET url = :url, name = :name, {REVISED} WHERE id = :id",  # noqa: S608
-            url=address.url,
-            name=address.name,
-            id=source.id,
-        )
-        if address.name != source.name:
-            await tx.rows(
-                "INSERT INTO former_name (name, source) VALUES (:name, :id) "
-                "ON CONFLICT (name) DO UPDATE SET source = excluded.source",
-                name=source.name,
-                id=source.id,
-            )
 
     async def fetch(self, caller: Caller, ref: str) -> Fetching:
         """Look at the upstream now, whatever the schedule says."""
@@ -241,7 +180,7 @@ class Sources:
         source = await self.show(caller, ref)
 
         async def work(tx: Tx) -> None:
-            await self.discard(tx, [source.id])
+            await self.catalogue.discard(tx, [source.id])
             await note(tx, self._clock.now(), caller, "source.remove", source.url)
 
         await self._db.write(work)
@@ -253,19 +192,6 @@ class Sources:
             "UPDATE source SET epoch = epoch + 1 WHERE id = :id AND state <> 'removed' RETURNING epoch", id=source
         )
         return int(rows[0]["epoch"]) if rows else None
-
-    async def discard(self, tx: Tx, sources: Sequence[str]) -> None:
-        await self._fleet.release_many(tx, sources)
-        ids = [{"id": id} for id in sources]
-        for table in ("url", "former_name", "entry"):
-            await tx.many(f"DELETE FROM {table} WHERE source = :id", ids)  # noqa: S608
-        await revise(tx)
-        await tx.many(
-            f"UPDATE source SET state = 'removed', epoch = epoch + 1, {REVISED} WHERE id = :id",  # noqa: S608
-            ids,
-        )
-        tx.ring(CATALOGUE)
-        tx.ring(MOVED)
 
     async def wait(
         self,
@@ -318,8 +244,10 @@ class Sources:
             raise BadInput(f"{page!r} is not a page token of this list", hint="use `next_page` of the answer before")
         skip = int(page) if page else 0
         rows = await self._db.read(
-            "SELECT * FROM change WHERE source = :id ORDER BY at DESC, seq DESC, id LIMIT :limit OFFSET :skip",
+            "SELECT * FROM change WHERE source = :id AND (:private = 1 OR visibility = 'public') "
+            "ORDER BY at DESC, seq DESC, id LIMIT :limit OFFSET :skip",
             id=source.id,
+            private=int(caller.sees("private")),
             limit=limit + 1,
             skip=skip,
         )
@@ -361,36 +289,3 @@ class Sources:
 
     async def _row(self, id: str) -> Row:
         return (await self._db.read("SELECT * FROM source WHERE id = :id", id=id))[0]
-
-    async def _find(self, ref: str) -> Row | None:
-        """By id, then by name, then by any spelling of its URL, then by a name it had before."""
-        rows = await self._db.read(
-            "SELECT * FROM source WHERE (id = :ref OR name = :ref) AND state <> 'removed' ORDER BY id LIMIT 1", ref=ref
-        )
-        if rows:
-            return rows[0]
-        formerly = ref
-        for addresses in self._kinds.values():
-            try:
-                canonical = addresses.canonical(ref)
-            except BadInput:
-                continue
-            rows = await self._db.read(
-                "SELECT source.* FROM source JOIN url ON url.source = source.id WHERE url.canonical = :canonical",
-                canonical=canonical,
-            )
-            if rows:
-                return rows[0]
-            formerly = addresses.name(canonical)
-        rows = await self._db.read(
-            "SELECT source.* FROM source JOIN former_name ON former_name.source = source.id "
-            "WHERE former_name.name IN (:ref, :name)",
-            ref=ref,
-            name=formerly,
-        )
-        return rows[0] if rows else None
-
-
-async def by_hand(tx: Tx, source: str) -> None:
-    """A person asked for it: no list removes it from now on."""
-    await tx.rows("UPDATE source SET by_list = 0 WHERE id = :id AND by_list = 1", id=source)

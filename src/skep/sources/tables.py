@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from skep.engines.db.base import Row, Tx
+from skep.engines.db.base import Row, Tx, struct_of
 from skep.model.source import Change, Failure, Progress, Source, SourceSettings
 
 STEPS = [
@@ -39,7 +39,8 @@ STEPS = [
         batch TEXT NOT NULL, first BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL
     );
     CREATE INDEX change_source ON change (source, at)
-    """
+    """,
+    "ALTER TABLE change ADD COLUMN visibility TEXT NOT NULL DEFAULT 'public'",
 ]
 
 INSERT_SOURCE = """
@@ -61,41 +62,25 @@ async def revise(tx: Tx) -> None:
     await tx.rows("UPDATE source_count SET number = number + 1 WHERE id = 1")
 
 
+def seen(source: str) -> str:
+    """For WHERE: who may not see private sources (`:private` is 0) sees what is about none, or about a public one. What
+    is about one that is gone is not for everybody either. `source` is a column with an id or a name."""
+    public = f"source.visibility = 'public' AND (source.id = {source} OR source.name = {source})"
+    return f"(:private = 1 OR {source} = '' OR EXISTS (SELECT 1 FROM source WHERE {public}))"  # noqa: S608
+
+
 def source_of(row: Row, progress: Progress | None = None) -> Source:
-    return Source(
-        id=row["id"],
-        number=row["number"],
-        kind=row["kind"],
-        name=row["name"],
-        url=row["url"],
-        state=row["state"],
-        visibility=row["visibility"],
+    return struct_of(
+        Source,
+        row,
         labels=tuple(json.loads(row["labels"])),
         settings=msgspec.json.decode(row["settings"], type=SourceSettings),
-        epoch=row["epoch"],
-        default_branch=row["default_branch"],
-        added_at=row["added_at"],
-        last_looked=row["last_looked"],
-        last_fetched=row["last_fetched"],
-        last_changed=row["last_changed"],
-        next_poll=row["next_poll"],
         failure=msgspec.json.decode(row["failure"], type=Failure) if row["failure"] else None,
-        failures=row["failures"],
-        indexed_commit=row["indexed_commit"],
-        indexed_at=row["indexed_at"],
         progress=progress,
+        holder="",
+        replicas=(),
     )
 
 
 def change_of(row: Row) -> Change:
-    return Change(
-        row["id"],
-        row["source"],
-        row["entry"],
-        row["seq"],
-        row["old"],
-        row["new"],
-        row["batch"],
-        bool(row["first"]),
-        row["at"],
-    )
+    return struct_of(Change, row, first=bool(row["first"]))

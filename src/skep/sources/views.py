@@ -1,13 +1,15 @@
 """What other rooms ask of the catalogue's tables."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx
+from skep.errors import BadInput
 from skep.model.caller import Visibility
 from skep.model.source import Held, Source, SourceSettings
+from skep.sources.base import Addresses
 from skep.sources.tables import source_of
 
 _NONE = SourceSettings()
@@ -100,12 +102,10 @@ async def published(db: Database, *, private: bool, most: int) -> list[Row]:
 
 async def refs_of(db: Database, ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Source -> ref -> object."""
-    places, names = _places(ids)
     found: dict[str, dict[str, str]] = {}
     for row in await db.read(
-        "SELECT source, name, version FROM entry "  # noqa: S608
-        f"WHERE version IS NOT NULL AND name <> 'HEAD' AND source IN ({places})",
-        **names,
+        "SELECT source, name, version FROM entry WHERE version IS NOT NULL AND name <> 'HEAD' AND source IN (:ids)",
+        ids=list(ids),
     ):
         found.setdefault(row["source"], {})[row["name"]] = row["version"]
     return found
@@ -123,12 +123,40 @@ async def living(db: Database, id: str) -> Source | None:
     return source_of(rows[0]) if rows else None
 
 
+async def find(db: Database, kinds: Iterable[Addresses], ref: str) -> Row | None:
+    """By id, then by name, then by any spelling of its URL, then by a name it had before."""
+    rows = await db.read(
+        "SELECT * FROM source WHERE (id = :ref OR name = :ref) AND state <> 'removed' ORDER BY id LIMIT 1", ref=ref
+    )
+    if rows:
+        return rows[0]
+    formerly = ref
+    for addresses in kinds:
+        try:
+            canonical = addresses.canonical(ref)
+        except BadInput:
+            continue
+        rows = await db.read(
+            "SELECT source.* FROM source JOIN url ON url.source = source.id WHERE url.canonical = :canonical",
+            canonical=canonical,
+        )
+        if rows:
+            return rows[0]
+        formerly = addresses.name(canonical)
+    rows = await db.read(
+        "SELECT source.* FROM source JOIN former_name ON former_name.source = source.id "
+        "WHERE former_name.name IN (:ref, :name)",
+        ref=ref,
+        name=formerly,
+    )
+    return rows[0] if rows else None
+
+
 async def settings_with_labels(
     db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSettings]
 ) -> dict[str, SourceSettings]:
     """What sources, and their labels, say of themselves."""
-    places, names = _places(ids)
-    rows = await db.read(f"SELECT id, labels, settings FROM source WHERE id IN ({places})", **names)  # noqa: S608
+    rows = await db.read("SELECT id, labels, settings FROM source WHERE id IN (:ids)", ids=list(ids))
     return {row["id"]: _settings(row, by_label) for row in rows}
 
 
@@ -145,23 +173,15 @@ def _priority(row: Row, by_label: Mapping[str, SourceSettings]) -> int:
     return _settings(row, by_label).priority or 0
 
 
-def _places(ids: Sequence[str]) -> tuple[str, dict[str, Value]]:
-    names: dict[str, Value] = {f"id{n}": id for n, id in enumerate(dict.fromkeys(ids))}
-    return ", ".join(f":{name}" for name in names) or "NULL", names
-
-
 async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSettings]) -> dict[str, Held]:
     """What holders need to know of sources, of those that are there: the bodies of Hold orders."""
     if not ids:
         return {}
-    places, names = _places(ids)
     told: dict[str, dict[str, str]] = {}
-    for entry in await db.read(
-        f"SELECT * FROM entry WHERE version IS NOT NULL AND source IN ({places})",  # noqa: S608
-        **names,
-    ):
+    entries = await db.read("SELECT * FROM entry WHERE version IS NOT NULL AND source IN (:ids)", ids=list(ids))
+    for entry in entries:
         told.setdefault(entry["source"], {})[entry["name"]] = entry["version"]
-    rows = await db.read(f"SELECT * FROM source WHERE state <> 'removed' AND id IN ({places})", **names)  # noqa: S608
+    rows = await db.read("SELECT * FROM source WHERE state <> 'removed' AND id IN (:ids)", ids=list(ids))
     counted = await _changes(db, [row["id"] for row in rows if row["epoch"] > 1])
     found: dict[str, Held] = {}
     for row in rows:
@@ -181,14 +201,12 @@ async def held(db: Database, ids: Sequence[str], by_label: Mapping[str, SourceSe
     return found
 
 
-async def _changes(db: Database, ids: Sequence[str]) -> dict[str, int]:
+async def _changes(db: Database, ids: list[str]) -> dict[str, int]:
     """How often sources changed since their first clone."""
     if not ids:
         return {}
-    places, names = _places(ids)
     rows = await db.read(
-        f"SELECT source, count(DISTINCT batch) AS n FROM change WHERE first = 0 AND source IN ({places}) "  # noqa: S608
-        "GROUP BY source",
-        **names,
+        "SELECT source, count(DISTINCT batch) AS n FROM change WHERE first = 0 AND source IN (:ids) GROUP BY source",
+        ids=ids,
     )
     return {row["source"]: int(row["n"]) for row in rows}

@@ -1,7 +1,7 @@
 """The log of all processes: the newest lines of each, in the order in which they came to a coordinator."""
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx, Value, inserting
 from skep.model.caller import Caller
 from skep.model.log import SEVERITY, Level, Line, LogLine
 
@@ -16,6 +16,7 @@ _STEPS = [
     INSERT INTO logline_count (id, n) VALUES (0, 0)
     """
 ]
+_COLUMNS = ("n", "mark", "at", "severity", "process", "about", "text")
 _FOUND = (
     "SELECT n, at, severity, process, about, text FROM logline WHERE n > :after AND severity >= :severity "
     "AND (process = :process OR :process = '') AND (about = :about OR :about = '') "
@@ -39,8 +40,7 @@ class Journal:
             rows = await tx.rows("UPDATE logline_count SET n = n + :count WHERE id = 0 RETURNING n", count=len(lines))
             last = int(rows[0]["n"])
             await tx.many(
-                "INSERT INTO logline (n, mark, at, severity, process, about, text) "
-                "VALUES (:n, :mark, :at, :severity, :process, :about, :text) ON CONFLICT (mark) DO NOTHING",
+                inserting("logline", _COLUMNS, "ON CONFLICT (mark) DO NOTHING"),
                 [
                     {
                         "n": n,

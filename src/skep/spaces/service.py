@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, one_row
 from skep.errors import BadInput, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
@@ -159,7 +159,7 @@ class Spaces:
             return bool(rows)
 
         if not await self._db.write(work):
-            raise NotFound(f"there is no space {space!r}", hint="`skep space list` shows those there are")
+            raise _missing(space)
 
     def _of(self, space: str) -> Serving:
         serving = self._serving.get(space)
@@ -178,9 +178,7 @@ class Spaces:
     async def show(self, caller: Caller, space: str) -> SpaceInfo:
         to_look(caller, space)
         rows = await self._db.read(f"{_COUNTED} WHERE name = :space", space=space, now=self._clock.now())
-        if not rows:
-            raise NotFound(f"there is no space {space!r}", hint="`skep space list` shows those there are")
-        return SpaceInfo(**rows[0])
+        return SpaceInfo(**one_row(rows, _missing(space)))
 
     async def list(self, caller: Caller, *, page: str = "", limit: int = 100) -> Page[SpaceInfo]:
         caller.need("read")
@@ -192,3 +190,7 @@ class Spaces:
         )
         items = [SpaceInfo(**row) for row in rows[:limit]]
         return Page(items, items[-1].name if len(rows) > limit else "")
+
+
+def _missing(space: str) -> NotFound:
+    return NotFound(f"there is no space {space!r}", hint="`skep space list` shows those there are")

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from skep.engines.db.base import Row, Tx, Value
+from skep.engines.db.base import Row, Tx, Value, insert
 from skep.model.space import Fields, Template, Tuple
 from skep.spaces.match import Pattern, head_of, packed, unpacked
 from skep.spaces.tables import channel
@@ -20,15 +20,8 @@ async def put(tx: Tx, space: str, fields: Fields, id: str = "") -> int:
     seq = await numbers(tx, space, 1)
     if id and (there := await with_id(tx, space, id)):
         return there
-    await tx.rows(
-        "INSERT INTO tuple (space, seq, arity, head, body, id) VALUES (:space, :seq, :arity, :head, :body, :id)",
-        space=space,
-        seq=seq,
-        arity=len(fields),
-        head=head_of(fields[0]),
-        body=body,
-        id=id or None,
-    )
+    kind: dict[str, Value] = {"arity": len(fields), "head": head_of(fields[0])}
+    await insert(tx, "tuple", space=space, seq=seq, **kind, body=body, id=id or None)
     tx.ring(channel(space))
     return seq
 
@@ -57,12 +50,8 @@ async def replace(tx: Tx, space: str, template: Template, fields: Fields) -> int
 async def numbers(tx: Tx, space: str, count: int) -> int:
     """The last of `count` new places. Until the transaction ends nobody else gets one in this space, so that what is
     seen later was put later."""
-    rows = await tx.rows(
-        "INSERT INTO space (name, last) VALUES (:space, :count) "
-        "ON CONFLICT (name) DO UPDATE SET last = space.last + :count RETURNING last",
-        space=space,
-        count=count,
-    )
+    more = "ON CONFLICT (name) DO UPDATE SET last = space.last + :last RETURNING last"
+    rows = await insert(tx, "space", more, name=space, last=count)
     return int(rows[0]["last"])
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from skep.engines.db.base import Row, Tx, Value
+from skep.engines.db.base import Row, Tx, Value, inserting
 from skep.errors import Conflict, SkepError
 from skep.model.space import Fields, Taken, Tuple
 from skep.spaces.match import Pattern, unpacked
@@ -24,14 +24,13 @@ _THERE = "SELECT seq FROM tuple WHERE space = :space AND seq = :seq"
 _ACKNOWLEDGE = "DELETE FROM tuple WHERE space = :space AND seq = :seq AND ticket = :ticket RETURNING seq"
 _GIVE_BACK = "UPDATE tuple SET taker = NULL, ticket = NULL WHERE space = :space AND seq = :seq AND ticket = :ticket"
 _KEEP = (
-    "UPDATE tuple SET taker = :taker, lease_until = :until "
+    "UPDATE tuple SET taker = :taker, lease_until = :lease_until "
     "WHERE space = :space AND seq = :seq AND ticket = :ticket RETURNING seq"
 )
-_TAKE = "UPDATE tuple SET taker = :taker, ticket = :ticket, lease_until = :until WHERE space = :space AND seq = :seq"
-_PUT = (
-    "INSERT INTO tuple (space, seq, arity, head, body, id, taker, ticket, lease_until) "
-    "VALUES (:space, :seq, :arity, :head, :body, :id, :taker, :ticket, :until)"
+_TAKE = (
+    "UPDATE tuple SET taker = :taker, ticket = :ticket, lease_until = :lease_until WHERE space = :space AND seq = :seq"
 )
+_PUT = inserting("tuple", ("space", "seq", "arity", "head", "body", "id", "taker", "ticket", "lease_until"))
 _HELD = (
     "SELECT seq, body, id, ticket FROM tuple "
     "WHERE taker = :taker AND taker IS NOT NULL AND space = :space AND lease_until > :now"
@@ -128,7 +127,7 @@ class Turn(msgspec.Struct):
                 await tx.rows(_GIVE_BACK, **place)
                 return True
             case "keep":
-                rows = await tx.rows(_KEEP, taker=end.taker, until=self.now + end.lease, **place)
+                rows = await tx.rows(_KEEP, taker=end.taker, lease_until=self.now + end.lease, **place)
         return bool(rows)
 
     async def _look(self, tx: Tx, result: Result) -> None:
@@ -181,8 +180,8 @@ class Turn(msgspec.Struct):
 
     def _lease(self, want: Want | None) -> dict[str, Value]:
         if want is None:
-            return {"taker": None, "ticket": None, "until": None}
-        return {"taker": want.taker, "ticket": want.ticket, "until": self.now + want.lease}
+            return {"taker": None, "ticket": None, "lease_until": None}
+        return {"taker": want.taker, "ticket": want.ticket, "lease_until": self.now + want.lease}
 
     def _meet(
         self,

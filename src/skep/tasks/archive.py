@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from skep.engines.blobs.base import Blobs
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Row, Tx, insert, struct_of
 from skep.errors import NotFound
 from skep.model.task import Chunk
 
@@ -34,21 +34,20 @@ async def archive_once(db: Database, blobs: Blobs) -> bool:
     pieces = await db.read(
         "SELECT * FROM output WHERE task = :task AND attempt = :attempt ORDER BY n", task=task, attempt=attempt
     )
-    chunks = [Chunk(task, context, attempt, row["n"], row["stream"], row["at"], bytes(row["body"])) for row in pieces]
+    chunks = [chunk_of(row, context) for row in pieces]
     blob = (await blobs.put(_once(msgspec.msgpack.encode(chunks)))).id
 
     async def work(tx: Tx) -> None:
-        await tx.rows(
-            "INSERT INTO archive (task, attempt, blob) VALUES (:task, :attempt, :blob) "
-            "ON CONFLICT (task, attempt) DO NOTHING",
-            task=task,
-            attempt=attempt,
-            blob=blob,
-        )
+        once = "ON CONFLICT (task, attempt) DO NOTHING"
+        await insert(tx, "archive", once, task=task, attempt=attempt, blob=blob)
         await tx.rows("DELETE FROM output WHERE task = :task AND attempt = :attempt", task=task, attempt=attempt)
 
     await db.write(work)
     return True
+
+
+def chunk_of(row: Row, context: str) -> Chunk:
+    return struct_of(Chunk, row, context=context, body=bytes(row["body"]))
 
 
 async def load(db: Database, blobs: Blobs, task: str, attempt: int) -> list[Chunk]:

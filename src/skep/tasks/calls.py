@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, one_row
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.caller import SYSTEM
 from skep.model.space import Typed
@@ -20,6 +20,7 @@ from skep.tasks.storing import space_of
 from skep.tasks.tables import ACTIVE_SQL, spec_of
 
 _ANY_TEXT, _ANY_COUNT = Typed("str"), Typed("int")
+_OWN = f"SELECT context, spec FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL}"  # noqa: S608
 
 
 class Calls:
@@ -56,12 +57,7 @@ class Calls:
 
     async def doing(self, member: str, task: str, attempt: int) -> TaskSpec:
         """What the member was given; of nothing else may it ask."""
-        rows = await self._db.read(
-            f"SELECT spec FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL}",  # noqa: S608
-            id=task,
-            attempt=attempt,
-            worker=member,
-        )
+        rows = await self._db.read(_OWN, id=task, attempt=attempt, worker=member)
         return spec_of(rows[0]) if rows else TaskSpec(kind="")
 
     async def is_part(self, member: str, context: str) -> bool:
@@ -70,15 +66,9 @@ class Calls:
         return bool(await self._db.read(sql, context=context, worker=member))
 
     async def _context(self, member: str, call: Call) -> str:
-        rows = await self._db.read(
-            f"SELECT context FROM task WHERE id = :id AND attempt = :attempt AND worker = :worker AND {ACTIVE_SQL}",  # noqa: S608
-            id=call.task,
-            attempt=call.attempt,
-            worker=member,
-        )
-        if not rows:
-            raise Conflict(f"attempt {call.attempt} of task {call.task} is over", hint="another one may be running")
-        return str(rows[0]["context"])
+        rows = await self._db.read(_OWN, id=call.task, attempt=call.attempt, worker=member)
+        over = Conflict(f"attempt {call.attempt} of task {call.task} is over", hint="another one may be running")
+        return str(one_row(rows, over)["context"])
 
     async def _value(self, space: str, noun: str, call: Call) -> dict[str, Any]:
         found = await self._spaces.query(SYSTEM, space, (noun, call.name, _ANY_TEXT), wait=call.wait)

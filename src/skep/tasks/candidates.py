@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
-from skep.engines.db.base import Row, Tx
+from skep.engines.db.base import Tx, struct_of
 from skep.model.member import Offer
 from skep.model.task import PACKAGE
 from skep.tasks.placement import Class, Worker, able, does, slot_of
@@ -31,20 +31,7 @@ async def ready_classes(tx: Tx, now: float, owned: str) -> list[Class]:
         "WHERE oldest IS NOT NULL ORDER BY priority DESC, oldest",
         now=now,
     )
-    return [
-        Class(
-            row["id"],
-            row["kind"],
-            row["selector"],
-            row["source"],
-            bool(row["holder"]),
-            row["exclusive"],
-            row["context"],
-            bool(row["together"]),
-            row["priority"],
-        )
-        for row in rows
-    ]
+    return [struct_of(Class, row, holder=bool(row["holder"]), together=bool(row["together"])) for row in rows]
 
 
 async def workers_for(tx: Tx, classes: Sequence[Class], since: float, only: str) -> list[Worker]:
@@ -61,7 +48,9 @@ async def workers_for(tx: Tx, classes: Sequence[Class], since: float, only: str)
         only=only,
     )
     held = await _held(tx, classes)
-    workers = {row["id"]: _worker(row, held.get(row["id"], frozenset())) for row in members}
+    workers = {
+        row["id"]: worker_of(row["id"], offer_of(row["offer"]), held.get(row["id"], frozenset())) for row in members
+    }
     for row in active:
         worker = workers.get(row["worker"])
         if worker is not None:
@@ -72,10 +61,8 @@ async def workers_for(tx: Tx, classes: Sequence[Class], since: float, only: str)
     return list(workers.values())
 
 
-def _worker(row: Row, holds: frozenset[str]) -> Worker:
-    offer = offer_of(row["offer"])
-    facts = facts_of(row["id"], offer, holds)
-    return Worker(row["id"], facts, frozenset(offer.kinds), offer.slots, holds=holds)
+def worker_of(member: str, offer: Offer, holds: frozenset[str]) -> Worker:
+    return Worker(member, facts_of(member, offer, holds), frozenset(offer.kinds), offer.slots, holds=holds)
 
 
 def facts_of(member: str, offer: Offer, holds: frozenset[str]) -> Facts:

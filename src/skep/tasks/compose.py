@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import msgspec
@@ -96,20 +97,8 @@ def _check_needs(tasks: Sequence[TaskSpec], names: set[str]) -> None:
     for name, wanted in needs.items():
         if missing := wanted - names:
             raise BadInput(f"task {name!r} needs {min(missing)!r}, which is not in its context")
-    waiting = {name: {need for need in wanted if need in needs} for name, wanted in needs.items()}
-    followers: dict[str, list[str]] = {}
-    for name, wanted in waiting.items():
-        for need in wanted:
-            followers.setdefault(need, []).append(name)
-    free = [name for name, wanted in waiting.items() if not wanted]
-    done = 0
-    while free:
-        name = free.pop()
-        done += 1
-        for follower in followers.get(name, ()):
-            waiting[follower].discard(name)
-            if not waiting[follower]:
-                free.append(follower)
-    if done < len(tasks):
-        circle = sorted(name for name, wanted in waiting.items() if wanted)
-        raise BadInput(f"tasks need each other in a circle: {', '.join(circle[:10])}")
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        circle = sorted(set(error.args[1]))
+        raise BadInput(f"tasks need each other in a circle: {', '.join(circle[:10])}") from None

@@ -8,7 +8,7 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, one_row
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import SYSTEM, Caller
@@ -74,19 +74,16 @@ class Contexts:
 
         async def work(tx: Tx) -> list[str]:
             rows = await tx.rows(f"SELECT * FROM context WHERE id = :id AND {SEEN_SQL} FOR UPDATE", id=context)  # noqa: S608
-            if not rows:
-                raise _unknown(context)
-            if rows[0]["state"] != "RUNNING" or rows[0]["abort_by"]:
-                state = rows[0]["state"] if rows[0]["state"] != "RUNNING" else "being cancelled"
+            row = one_row(rows, _unknown(context))
+            if row["state"] != "RUNNING" or row["abort_by"]:
+                state = row["state"] if row["state"] != "RUNNING" else "being cancelled"
                 raise Conflict(f"context {context} is {state}", hint="submit another context")
-            if rows[0]["together"]:
+            if row["together"]:
                 raise BadInput("a context whose tasks are placed together takes no more of them")
-            known = {
-                row["name"]: row["id"]
-                for row in await tx.rows("SELECT id, name FROM task WHERE context = :id", id=context)
-            }
-            properties, templates = json.loads(rows[0]["properties"]), _templates(rows[0]["templates"])
-            spec = ContextSpec(rows[0]["name"], tuple(tasks), properties=properties, templates=templates)
+            tasks_there = await tx.rows("SELECT id, name FROM task WHERE context = :id", id=context)
+            known = {one["name"]: one["id"] for one in tasks_there}
+            properties, templates = json.loads(row["properties"]), _templates(row["templates"])
+            spec = ContextSpec(row["name"], tuple(tasks), properties=properties, templates=templates)
             added = compose(spec, known)
             new = rows_of(context, added, now, known=known, ended=await depend(tx, added, known))
             await insert(tx, new)
@@ -152,15 +149,14 @@ class Contexts:
         now = self._clock.now()
 
         async def work(tx: Tx) -> None:
-            if not await tx.rows("SELECT id FROM context WHERE id = :id FOR UPDATE", id=id):
-                raise _unknown(id)
+            one_row(await tx.rows("SELECT id FROM context WHERE id = :id FOR UPDATE", id=id), _unknown(id))
             rows = await tx.rows(
                 f"SELECT {COLUMNS} FROM task WHERE context = :id AND state IN ('FAILED', 'ABORTED') FOR UPDATE",  # noqa: S608
                 id=id,
             )
             if not rows:
                 raise Conflict(f"no task of context {id} has failed", hint="there is nothing to retry")
-            await reopen(tx, id, [Moving(row) for row in rows], caller.subject, now)
+            await reopen(tx, id, [Moving(**row) for row in rows], caller.subject, now)
             await note(tx, now, caller, "context.retry", id)
 
         await self._db.write(work)
@@ -197,9 +193,7 @@ class Contexts:
             id=id,
             private=int(caller.sees("private")),
         )
-        if not rows:
-            raise _unknown(id)
-        return context_of(rows[0])
+        return context_of(one_row(rows, _unknown(id)))
 
     async def list(
         self, caller: Caller, *, page: str = "", limit: int = 100, state: str = "", cause: str = ""

@@ -6,6 +6,7 @@ does it in order. It keeps nothing between two turns, so a lost ring costs time 
 
 import logging
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from functools import partial
 
 import msgspec
@@ -28,48 +29,23 @@ _LONGEST_NAP = 60.0
 _SWEEP_EVERY = 30.0
 
 
-class NewTask(msgspec.Struct, frozen=True):
-    """Tasks were submitted."""
+class Message(Enum):
+    """What there is to do, in the order in which it is done; each has a column of what is looked at."""
 
-
-class CheckSchedulability(msgspec.Struct, frozen=True):
-    """Something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over.
-
-    It becomes ScheduleTask and RunContext messages (placing.py), in the order of priority and waiting.
-    """
-
-
-class AbortTask(msgspec.Struct, frozen=True):
-    """Somebody wants tasks to end."""
-
-
-class AbortContext(msgspec.Struct, frozen=True):
-    """Somebody wants everything in a context to end."""
-
-
-class LoseTask(msgspec.Struct, frozen=True):
-    """The lease of a worker may be over."""
-
-
-class ExpireTask(msgspec.Struct, frozen=True):
-    """Tasks whose time is over."""
-
-
-class ResubmitBenchmark(msgspec.Struct, frozen=True):
-    """A benchmark has no generator that runs: it is new, or its generator failed."""
-
-
-Message = AbortContext | AbortTask | ExpireTask | LoseTask | ResubmitBenchmark | NewTask | CheckSchedulability
-#: what there is to do, in the order in which it is done
-_DUE: dict[str, Message] = {
-    "cancel": AbortContext(),
-    "abort": AbortTask(),
-    "expire": ExpireTask(),
-    "lose": LoseTask(),
-    "resubmit": ResubmitBenchmark(),
-    "new": NewTask(),
-    "waiting": CheckSchedulability(),
-}
+    #: somebody wants everything in a context to end, or tasks
+    AbortContext = "cancel"
+    AbortTask = "abort"
+    #: their time is over
+    ExpireTask = "expire"
+    #: the lease of a worker may be over
+    LoseTask = "lose"
+    #: a benchmark has no generator that runs: it is new, or its generator failed
+    ResubmitBenchmark = "resubmit"
+    #: tasks were submitted
+    NewTask = "new"
+    #: something changed that may let waiting tasks run: a worker came, a task left, a need was met, a pause is over. It
+    #: becomes ScheduleTask and RunContext messages (placing.py), in the order of priority and waiting
+    CheckSchedulability = "waiting"
 
 
 class Dispatcher:
@@ -137,7 +113,7 @@ class Dispatcher:
         )
         row = rows[0]
         due = [row["later"], row["deadline"], row["again"], row["heard"] and row["heard"] + self._lease]
-        messages = [message for name, message in _DUE.items() if row[name]]
+        messages = [message for message in Message if row[message.value]]
         return messages, min((at for at in due if at is not None), default=now + _LONGEST_NAP)
 
     async def keep(self) -> None:
@@ -162,19 +138,19 @@ class Dispatcher:
         """True: there may be more of the same."""
         now = self._clock.now()
         match message:
-            case NewTask():
+            case Message.NewTask:
                 return await self._admit(now) > 0
-            case CheckSchedulability():
+            case Message.CheckSchedulability:
                 return await self._db.write(lambda tx: self._placer.place(tx, now)) >= _AT_ONCE
-            case ResubmitBenchmark():
+            case Message.ResubmitBenchmark:
                 return await self._benchmarks()
-            case LoseTask():
+            case Message.LoseTask:
                 return await self.sweep.lost() >= _AT_ONCE
-            case AbortContext():
+            case Message.AbortContext:
                 return await self._cancel(now)
-            case AbortTask():
+            case Message.AbortTask:
                 return await self._end("abort_by <> ''", {}, now) >= _AT_ONCE
-            case ExpireTask():
+            case Message.ExpireTask:
                 return await self._end("deadline <= :now", {"now": now}, now) >= _AT_ONCE
 
     async def _cancel(self, now: float) -> bool:
@@ -197,7 +173,7 @@ class Dispatcher:
                 most=_AT_ONCE,
                 **params,
             )
-            tasks = [Moving(row) for row in rows]
+            tasks = [Moving(**row) for row in rows]
             for task in tasks:
                 if task.state in ACTIVE:
                     tx.ring(runs_channel(task.worker))

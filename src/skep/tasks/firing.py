@@ -4,7 +4,7 @@ import time
 
 import msgspec
 
-from skep.engines.db.base import Tx
+from skep.engines.db.base import Tx, Value, insert, upsert
 from skep.model.caller import Caller
 from skep.model.ids import new_id
 from skep.model.rule import Occasion, RuleSpec
@@ -58,28 +58,23 @@ def by_clock(spec: RuleSpec, due: float) -> Firing:
 async def fire(tx: Tx, firing: Firing, now: float) -> str | None:
     """The context's id; None when the rule has fired for this cause before."""
     name, source, ref = firing.place
-    new = await tx.rows(
-        "INSERT INTO fired (rule, cause, context, source, ref, at) VALUES (:rule, :cause, '', :source, :ref, :now) "
-        "ON CONFLICT (rule, cause) DO NOTHING RETURNING rule",
-        rule=name,
-        cause=firing.cause,
-        source=source,
-        ref=ref,
-        now=now,
-    )
-    if not new:
+    row: dict[str, Value] = {
+        "rule": name,
+        "cause": firing.cause,
+        "context": "",
+        "source": source,
+        "ref": ref,
+        "at": now,
+    }
+    if not await insert(tx, "fired", "ON CONFLICT (rule, cause) DO NOTHING RETURNING rule", **row):
         return None
     if firing.spec.latest:
         await _supersede(tx, firing)
     spec, tasks = composed(firing.spec, firing.occasion)
     once = f"rule:{name}:{firing.cause.partition(':')[2]}"
     context = await create(tx, new_id("ctx", now), spec, tasks, firing.cause, once, now)
-    await tx.rows(
-        "UPDATE fired SET context = :context WHERE rule = :rule AND cause = :cause",
-        context=context,
-        rule=name,
-        cause=firing.cause,
-    )
+    sql = "UPDATE fired SET context = :context WHERE rule = :rule AND cause = :cause"
+    await tx.rows(sql, context=context, rule=name, cause=firing.cause)
     await tx.rows("DELETE FROM fired WHERE rule = :rule AND at < :old", rule=name, old=now - _KEEP)
     return context
 
@@ -89,17 +84,8 @@ async def fire_by_hand(tx: Tx, spec: RuleSpec, occasion: Occasion, caller: Calle
     context, tasks = composed(spec, occasion)
     cause = f"person:{caller.subject}"
     id = await create(tx, new_id("ctx", now), context, tasks, cause, "", now)
-    await tx.rows(
-        "INSERT INTO fired (rule, cause, context, source, ref, at) VALUES (:rule, :cause, :id, :source, :ref, :now) "
-        "ON CONFLICT (rule, cause) DO UPDATE SET context = excluded.context, source = excluded.source, "
-        "ref = excluded.ref, at = excluded.at",
-        rule=spec.name,
-        cause=cause,
-        id=id,
-        source=occasion.source,
-        ref=occasion.ref,
-        now=now,
-    )
+    about: dict[str, Value] = {"source": occasion.source, "ref": occasion.ref}
+    await upsert(tx, "fired", "rule, cause", rule=spec.name, cause=cause, context=id, at=now, **about)
     return id
 
 

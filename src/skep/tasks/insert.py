@@ -7,24 +7,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from skep.engines.db.base import Statement, Tx, Value
+from skep.engines.db.base import Statement, Tx, Value, inserting
 from skep.errors import BadInput
 from skep.model.ids import new_ids
 from skep.model.task import TaskSpec, TaskState
 from skep.tasks.moves import WORK
 from skep.tasks.tables import bucket_of, class_of, line
 
-_TASK = (
-    "INSERT INTO task (id, context, name, kind, source, class, exclusive, bucket, state, attempt, failures, retries, "
-    "backoff, worker, needs_left, dependents, not_before, deadline, abort_by, reason, moves, spec, created_at) "
-    "VALUES (:id, :context, :name, :kind, :source, :class, :exclusive, :bucket, :state, 0, 0, :retries, :backoff, "
-    ":worker, :needs_left, :dependents, :not_before, :deadline, :abort_by, :reason, :moves, :spec, :created_at)"
-)
-_CLASS = (
-    "INSERT INTO task_class (id, kind, selector, source, holder, exclusive, context, together, priority, reason, "
-    "used_at) VALUES (:id, :kind, :selector, :source, :holder, :exclusive, :context, :together, :priority, '', :now) "
-    "ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at"
-)
+_USED = "ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at"
+_CLASS = inserting("task_class", (*class_of(TaskSpec(), "", False), "reason", "used_at"), _USED)
 
 
 class Rows(NamedTuple):
@@ -50,7 +41,7 @@ def rows_of(
     by_name = {**known, **dict(zip((task.name for task in tasks), ids, strict=True))}
     dependents = Counter(need.task for task in tasks for need in task.needs)
     classes = [class_of(task, context, together) for task in tasks]
-    alike = [{**row, "now": now} for _, row in sorted({row["id"]: row for row in classes}.items())]
+    alike = [{**row, "reason": "", "used_at": now} for _, row in sorted({row["id"]: row for row in classes}.items())]
     bucket, started = bucket_of(context), _started(state, now)
     found = Rows(alike, [], [])
     for id, task, row in zip(ids, tasks, classes, strict=True):
@@ -67,6 +58,8 @@ def rows_of(
                 "exclusive": task.exclusive,
                 "bucket": bucket,
                 "state": state,
+                "attempt": 0,
+                "failures": 0,
                 "retries": task.retries,
                 "backoff": task.backoff,
                 "worker": "",
@@ -115,11 +108,12 @@ async def depend(tx: Tx, tasks: Sequence[TaskSpec], known: Mapping[str, str]) ->
 
 async def insert(tx: Tx, rows: Rows, also: Sequence[Statement] = ()) -> None:
     """`also` is done with them: what happens most often, one task, takes one statement."""
+    task = inserting("task", rows.tasks[0])
     if len(rows.tasks) == 1 and not rows.needs:
-        await tx.several([*also, (_CLASS, rows.classes[0]), (_TASK, rows.tasks[0])])
+        await tx.several([*also, (_CLASS, rows.classes[0]), (task, rows.tasks[0])])
     else:
         await tx.several(also)
         await tx.many(_CLASS, rows.classes)
-        await tx.many(_TASK, rows.tasks)
-        await tx.many("INSERT INTO need (target, task, rule) VALUES (:target, :task, :rule)", rows.needs)
+        await tx.many(task, rows.tasks)
+        await tx.many(inserting("need", ("target", "task", "rule")), rows.needs)
     tx.ring(WORK)

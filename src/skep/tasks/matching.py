@@ -8,6 +8,7 @@ import msgspec
 
 from skep.errors import BadInput, TooLarge
 from skep.globs import compile_globs
+from skep.model.caller import Visibility
 from skep.model.rule import Occasion, RuleSpec
 from skep.model.source import Source
 from skep.model.task import ContextSpec, TaskSpec
@@ -30,6 +31,7 @@ class Told(msgspec.Struct, frozen=True):
     new: str | None
     batch: str
     first: bool
+    visibility: Visibility = "public"
 
 
 class Matcher:
@@ -54,7 +56,8 @@ class Matcher:
     def candidates(self, source: Source, changes: Sequence[Told]) -> list[Occasion]:
         """The changes of one batch that fit but for their paths: the default branch first, then the newest.
 
-        What was deleted leaves nothing to run on, and HEAD only names a branch.
+        What was deleted leaves nothing to run on, and HEAD only names a branch. A context names its ref to whoever sees
+        the source: it is not made for one that they may not know of.
         """
         default = _BRANCH + source.default_branch
         fits = [
@@ -62,6 +65,7 @@ class Matcher:
             for change in changes
             if change.new is not None
             and change.entry.startswith("refs/")
+            and change.visibility == "public"
             and (self.spec.first or not change.first)
             and (self._refs.fullmatch(change.entry) is not None if self._refs else change.entry == default)
         ]

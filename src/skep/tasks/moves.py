@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from skep.engines.db.base import Row, Statement, Tx
 from skep.model.task import Actor, ContextState, TaskState
 from skep.tasks import news
@@ -17,11 +19,6 @@ _UPDATE = (
     "not_before = :not_before, reason = :reason, moves = moves || :lines, result = COALESCE(:result, result), "
     "code = COALESCE(:code, code), ended_at = :ended_at, abort_by = :abort_by WHERE id = :id"
 )
-#: what a Moving has to know of a task
-COLUMNS = (
-    "id, context, class, name, state, attempt, failures, retries, backoff, worker, not_before, reason, dependents, "
-    "abort_by"
-)
 
 
 def context_channel(context: str) -> str:
@@ -34,46 +31,55 @@ def ended_channel(context: str) -> str:
     return f"ended:{context}"
 
 
-class Moving:
+class _Stored(msgspec.Struct, eq=False):
+    """What has to be known of a task."""
+
+    id: str
+    context: str
+    name: str
+    class_id: int
+    state: TaskState
+    attempt: int
+    failures: int
+    retries: int
+    backoff: float
+    worker: str
+    not_before: float
+    reason: str
+    dependents: int
+    abort_by: str
+
+
+#: of a row that becomes a Moving
+COLUMNS = ", ".join(f"task.{name}" for name in _Stored.__struct_fields__).replace("class_id", "class AS class_id")
+
+
+class Moving(_Stored, eq=False):
     """One task on its way through a transaction. Illegal moves are refused, each legal one leaves its line."""
 
-    def __init__(self, row: Row) -> None:
-        self.id: str = row["id"]
-        self.name: str = row["name"]
-        self.context: str = row["context"]
-        self.class_: int = row["class"]
-        self.state: TaskState = row["state"]
-        self.attempt: int = row["attempt"]
-        self.failures: int = row["failures"]
-        self.retries: int = row["retries"]
-        self.backoff: float = row["backoff"]
-        self.worker: str = row["worker"]
-        self.not_before: float = row["not_before"]
-        self.reason: str = row["reason"]
-        self.dependents: int = row["dependents"]
-        self.abort_by: str = row["abort_by"]
-        self._began: TaskState = row["state"]
-        self.result: bytes | None = None
-        self.code: int | None = None
-        self._lines = ""
-        self._at = 0.0
+    began: TaskState | None = None
+    at: float = 0.0
+    lines: str = ""
+    result: bytes | None = None
+    code: int | None = None
 
     def move(self, state: TaskState, by: Actor, reason: str, at: float) -> bool:
         if not legal(self.state, state, by):
             return False
-        self._lines += line(state, self.attempt, by, reason, at)
-        self.state, self.reason, self._at = state, reason, at
+        self.lines += line(state, self.attempt, by, reason, at)
+        self.began = self.began or self.state
+        self.state, self.reason, self.at = state, reason, at
         if state in ("WAITING", "SUBMITTED"):
             self.worker = ""
         return True
 
     @property
     def moved(self) -> bool:
-        return bool(self._lines)
+        return bool(self.lines)
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDED and self._began not in ENDED
+        return self.state in ENDED and self.began is not None and self.began not in ENDED
 
     def params(self) -> dict[str, str | int | float | bytes | None]:
         ended = self.state in ENDED
@@ -85,10 +91,10 @@ class Moving:
             "failures": self.failures,
             "not_before": self.not_before,
             "reason": self.reason,
-            "lines": self._lines,
+            "lines": self.lines,
             "result": self.result,
             "code": self.code,
-            "ended_at": self._at if ended else None,
+            "ended_at": self.at if ended else None,
             "abort_by": "" if ended else self.abort_by,
         }
 
@@ -134,7 +140,7 @@ async def _dependents(tx: Tx, ended: Sequence[Moving], now: float) -> tuple[bool
                     f"SELECT {COLUMNS} FROM task WHERE id = :id AND {UNENDED_SQL} FOR UPDATE",  # noqa: S608
                     id=row["task"],
                 )
-                hopeless |= {one["id"]: Moving(one) for one in found}
+                hopeless |= {one["id"]: Moving(**one) for one in found}
                 if found:
                     why = f"needs {task.name}, which is {task.state}"
                     hopeless[row["task"]].move("ABORTED", "dispatcher", why, now)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Statement, Tx, Value
+from skep.engines.db.base import Database, Statement, Tx, Value, inserting
 from skep.model.ids import new_id, new_ids
 from skep.model.topic import Draft
 from skep.topics.service import TASKS, Topics
@@ -30,7 +30,7 @@ class News(msgspec.Struct, frozen=True):
     more: dict[str, str]
 
 
-_INSERT = "INSERT INTO news (id, subject, body) VALUES (:id, :subject, :body)"
+_INSERT = inserting("news", ("id", "subject", "body"))
 
 
 async def put(tx: Tx, told: Sequence[News], now: float) -> None:

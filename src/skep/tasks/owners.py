@@ -7,7 +7,7 @@ so when one dies only its own buckets move, and whoever gets them looks at every
 import hashlib
 from collections.abc import Sequence
 
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, upsert
 from skep.tasks.tables import BUCKETS
 
 STEPS = ["CREATE TABLE coordinator (id TEXT PRIMARY KEY, last_alive DOUBLE PRECISION NOT NULL)"]
@@ -51,12 +51,7 @@ class Owners:
         now = await self._db.now()
 
         async def work(tx: Tx) -> list[str]:
-            await tx.rows(
-                "INSERT INTO coordinator (id, last_alive) VALUES (:id, :now) "
-                "ON CONFLICT (id) DO UPDATE SET last_alive = excluded.last_alive",
-                id=self._id,
-                now=now,
-            )
+            await upsert(tx, "coordinator", "id", id=self._id, last_alive=now)
             await tx.rows("DELETE FROM coordinator WHERE last_alive < :long_ago", long_ago=now - 100 * self._dead_after)
             rows = await tx.rows("SELECT id FROM coordinator WHERE last_alive >= :since", since=now - self._dead_after)
             return [row["id"] for row in rows]

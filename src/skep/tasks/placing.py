@@ -107,7 +107,7 @@ class Placer:
         fitted before fits now. Answers with the rows that were taken; None, or no rows: `refill`.
         """
         sole, turn = self._sole.get(worker, (0, -1))
-        if turn != self._turn or now < self._resting.get(worker, 0.0) or any(task.class_ != sole for task in freed):
+        if turn != self._turn or now < self._resting.get(worker, 0.0) or any(task.class_id != sole for task in freed):
             return None
         return self._taking(sole, len(freed), worker, f"{worker} has room", now)
 

@@ -14,7 +14,7 @@ from skep.tasks.tables import ACTIVE_SQL
 
 RESULT_LIMIT = 1_000_000
 _ONE = (
-    f"SELECT {', '.join(f'task.{name}' for name in COLUMNS.split(', '))} FROM task JOIN member "  # noqa: S608
+    f"SELECT {COLUMNS} FROM task JOIN member "  # noqa: S608
     f"ON member.id = task.worker WHERE task.id = :id AND task.{ACTIVE_SQL} AND member.id = :member "
     "AND member.boot = :boot FOR UPDATE"
 )
@@ -108,7 +108,7 @@ class Reports:
 
 async def _active(tx: Tx, member: str) -> list[Moving]:
     sql = f"SELECT {COLUMNS} FROM task WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id FOR UPDATE"  # noqa: S608
-    return [Moving(row) for row in await tx.rows(sql, worker=member)]
+    return [Moving(**row) for row in await tx.rows(sql, worker=member)]
 
 
 async def _reported(tx: Tx, member: str, boot: int, ids: set[str]) -> dict[str, Moving]:
@@ -120,7 +120,7 @@ async def _reported(tx: Tx, member: str, boot: int, ids: set[str]) -> dict[str, 
         known = await tx.rows("SELECT id FROM member WHERE id = :id AND boot = :boot FOR UPDATE", id=member, boot=boot)
         return {task.id: task for task in await _active(tx, member) if task.id in ids} if known else {}
     rows = await tx.rows(_ONE, id=min(ids, default=""), member=member, boot=boot)
-    return {row["id"]: Moving(row) for row in rows}
+    return {row["id"]: Moving(**row) for row in rows}
 
 
 def fail(task: Moving, reason: str, at: float, now: float, random: float) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, insert, one_row, update
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.model.answers import Page
 from skep.model.caller import SYSTEM, Caller
@@ -30,14 +30,6 @@ CHANGED = "rules"
 _WITH_LAST = (
     "SELECT rule.*, fired.context, fired.cause, fired.at FROM rule LEFT JOIN fired ON fired.rule = rule.name "
     "AND fired.cause = (SELECT cause FROM fired AS newest WHERE newest.rule = rule.name ORDER BY at DESC LIMIT 1)"
-)
-_INSERT = (
-    "INSERT INTO rule (name, origin, private, spec, since, since_at, created_at) "
-    "VALUES (:name, :origin, :private, :spec, :since, :now, :now) ON CONFLICT (name) DO NOTHING RETURNING name"
-)
-_UPDATE = (
-    "UPDATE rule SET origin = :origin, private = :private, spec = :spec, since = :since, since_at = :now "
-    "WHERE name = :name"
 )
 
 
@@ -173,21 +165,21 @@ class Rules:
     async def _insert(self, tx: Tx, spec: RuleSpec, origin: str, private: bool, end: int) -> bool:
         """False: the name is taken."""
         tx.ring(CHANGED)
-        return bool(await tx.rows(_INSERT, since=end, now=self._clock.now(), **_values(spec, origin, private)))
+        once, now = "ON CONFLICT (name) DO NOTHING RETURNING name", self._clock.now()
+        row = _values(spec, origin, private)
+        return bool(await insert(tx, "rule", once, since=end, since_at=now, created_at=now, **row))
 
     async def _update(self, tx: Tx, spec: RuleSpec, origin: str, private: bool, end: int, before: Row) -> None:
         """A rule switched on, or given other times, begins now."""
         old = _matcher(before["spec"]).spec
         same = (old.enabled, old.cron) == (spec.enabled, spec.cron)
-        since, now = (before["since"], before["since_at"]) if same else (end, self._clock.now())
-        await tx.rows(_UPDATE, since=since, now=now, **_values(spec, origin, private))
+        since, at = (before["since"], before["since_at"]) if same else (end, self._clock.now())
+        await update(tx, "rule", "name", since=since, since_at=at, **_values(spec, origin, private))
         tx.ring(CHANGED)
 
     async def _rule(self, name: str) -> Rule:
         rows = await self._db.read(f"{_WITH_LAST} WHERE rule.name = :name", name=name)
-        if not rows:
-            raise _unknown(name)
-        return _rule_of(rows[0])
+        return _rule_of(one_row(rows, _unknown(name)))
 
     async def list(self, caller: Caller, *, page: str = "", limit: int = 100) -> Page[Rule]:
         caller.need("read")
@@ -201,11 +193,10 @@ class Rules:
 async def _own(tx: Tx, name: str) -> Row:
     """A rule that may be changed here."""
     rows = await tx.rows("SELECT * FROM rule WHERE name = :name FOR UPDATE", name=name)
-    if not rows:
-        raise _unknown(name)
-    if rows[0]["origin"] == "file":
+    row = one_row(rows, _unknown(name))
+    if row["origin"] == "file":
         raise NotAllowed(f"rule {name!r} comes from skep.toml", hint="change it there and start Skep again")
-    return rows[0]
+    return row
 
 
 async def _remove(tx: Tx, name: str) -> None:

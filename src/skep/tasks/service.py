@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
+from msgspec.structs import asdict
 
 from skep.access.audit import note
 from skep.clock import Clock
 from skep.engines.blobs.base import Blobs
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, inserting, one_row
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller
@@ -21,6 +22,8 @@ from skep.tasks.tables import TASK_COLUMNS, TASK_VISIBLE_SQL, UNENDED_SQL, moves
 _CHUNKS = 256
 _HIDDEN = "(hidden)"
 _NAP = 30.0
+_OUTPUT = ("task", "attempt", "n", "stream", "at", "body")
+_WRITE = inserting("output", _OUTPUT, "ON CONFLICT (task, attempt, n) DO NOTHING")
 
 
 class Tasks:
@@ -34,12 +37,11 @@ class Tasks:
         caller.need("read")
         task = await self._task(caller, id)
         rows = await self._db.read("SELECT spec, moves, result FROM task WHERE id = :id", id=id)
-        if not rows:
-            raise _unknown(id)
-        spec, result = spec_of(rows[0]), rows[0]["result"]
+        row = one_row(rows, _unknown(id))
+        spec, result = spec_of(row), row["result"]
         if not caller.may("write"):
             spec = msgspec.structs.replace(spec, environment=dict.fromkeys(spec.environment, _HIDDEN))
-        return TaskView(task, spec, moves_of(rows[0]["moves"]), None if result is None else msgspec.json.decode(result))
+        return TaskView(task, spec, moves_of(row["moves"]), None if result is None else msgspec.json.decode(result))
 
     async def results(self, context: str) -> dict[str, Any]:
         """What the tasks of a context answered, by name."""
@@ -64,10 +66,8 @@ class Tasks:
 
         async with self._db.listen(context_channel(task.context)) as bell:
             await self._db.write(work)
-            for _ in range(10):
-                task = await self._task(caller, id)
-                if task.state in ENDED:
-                    break
+            until = self._clock.now() + _NAP
+            while (task := await self._task(caller, id)).state not in ENDED and self._clock.now() < until:
                 await bell.wait(1.0)
         return task
 
@@ -77,22 +77,7 @@ class Tasks:
         async def work(tx: Tx) -> None:
             holds = {(one.task, one.attempt) for one in chunks}
             own = {hold for hold in holds if not member or await _has(tx, *hold, member)}
-            await tx.many(
-                "INSERT INTO output (task, attempt, n, stream, at, body) "
-                "VALUES (:task, :attempt, :n, :stream, :at, :body) ON CONFLICT (task, attempt, n) DO NOTHING",
-                [
-                    {
-                        "task": chunk.task,
-                        "attempt": chunk.attempt,
-                        "n": chunk.n,
-                        "stream": chunk.stream,
-                        "at": chunk.at,
-                        "body": chunk.body,
-                    }
-                    for chunk in chunks
-                    if (chunk.task, chunk.attempt) in own
-                ],
-            )
+            await tx.many(_WRITE, [asdict(chunk) for chunk in chunks if (chunk.task, chunk.attempt) in own])
             for context in {chunk.context for chunk in chunks}:
                 tx.ring(context_channel(context))
 
@@ -122,10 +107,7 @@ class Tasks:
             limit=_CHUNKS,
         )
         if rows:
-            return [
-                Chunk(id, task.context, row["attempt"], row["n"], row["stream"], row["at"], bytes(row["body"]))
-                for row in (reversed(rows) if newest else rows)
-            ]
+            return [archive.chunk_of(row, task.context) for row in (reversed(rows) if newest else rows)]
         kept = await archive.load(self._db, self._blobs, id, task.attempt if attempt is None else attempt)
         found = [chunk for chunk in kept if chunk.n > after and stream in (None, chunk.stream)]
         return found[-_CHUNKS:] if newest else found[:_CHUNKS]
@@ -156,9 +138,7 @@ class Tasks:
             id=id,
             private=int(caller.sees("private")),
         )
-        if not rows:
-            raise _unknown(id)
-        return task_of(rows[0])
+        return task_of(one_row(rows, _unknown(id)))
 
     async def list(
         self, caller: Caller, *, state: TaskState | Literal[""] = "", worker: str = "", page: str = "", limit: int = 100

@@ -10,8 +10,6 @@ FAILED | ABORTED > SUBMITTED                           person: retry
 any that has not ended > ABORTED                       person
 """
 
-from collections.abc import Collection
-
 from skep.model.task import Actor, ContextState, TaskState
 
 ENDED: frozenset[TaskState] = frozenset({"FINISHED", "FAILED", "ABORTED"})
@@ -45,12 +43,6 @@ _MOVES: dict[tuple[TaskState, TaskState], frozenset[Actor]] = {
 
 def legal(old: TaskState, new: TaskState, by: Actor) -> bool:
     return by in _MOVES.get((old, new), ())
-
-
-def context_state(states: Collection[TaskState]) -> ContextState:
-    """FAILED only when all have ended: until then others may still do something."""
-    left = sum(state not in ENDED for state in states)
-    return state_of_counts(left, sum(state in ("FAILED", "ABORTED") for state in states))
 
 
 def state_of_counts(left: int, failed: int) -> ContextState:

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from skep.engines.db.base import Database, Tx, Value
+from skep.engines.db.base import Database, Tx, Value, inserting
 from skep.errors import Conflict
 from skep.model.task import ContextSpec, TaskSpec
 from skep.tasks.insert import Rows, insert, rows_of
@@ -23,12 +23,7 @@ PIECE = 1000
 #: one that is filled for longer was given up
 FILLING_SECONDS = 600.0
 SEEN_SQL = "stage IN ('whole', 'filled')"
-
-_CREATE = (
-    "INSERT INTO context (id, name, description, cause, once, state, stage, properties, templates, together, bucket, "
-    "tasks, unended, failed, abort_by, created_at) VALUES (:id, :name, :description, :cause, :once, 'RUNNING', :stage, "
-    ":properties, :templates, :together, :bucket, :n, :n, 0, '', :now) ON CONFLICT (once) DO NOTHING RETURNING id"
-)
+_ONCE = "ON CONFLICT (once) DO NOTHING RETURNING id"
 
 
 async def create(
@@ -45,11 +40,12 @@ async def create(
     """The context's id; with `once`, that of the one that is there already. `admit`: its tasks wait at once, without a
     dispatcher that would see to it."""
     row = context_row(id, spec, cause, once, now)
-    if once and not await tx.rows(_CREATE, **row):
+    create = inserting("context", row, _ONCE)
+    if once and not await tx.rows(create, **row):
         known = await tx.rows("SELECT id FROM context WHERE once = :once", once=once)
         return str(known[0]["id"])
     rows = rows_of(id, tasks, now, together=spec.together, state="WAITING" if admit else "SUBMITTED")
-    await insert(tx, rows, [] if once else [(_CREATE, row)])
+    await insert(tx, rows, [] if once else [(create, row)])
     return id
 
 
@@ -60,20 +56,25 @@ def context_row(id: str, spec: ContextSpec, cause: str, once: str, now: float) -
         "description": spec.description,
         "cause": cause,
         "once": once or None,
+        "state": "RUNNING",
         "stage": "whole",
         "properties": json.dumps(spec.properties),
         "templates": msgspec.json.encode(spec.templates),
         "together": int(spec.together),
         "bucket": bucket_of(id),
-        "n": len(spec.tasks),
-        "now": now,
+        "tasks": len(spec.tasks),
+        "unended": len(spec.tasks),
+        "failed": 0,
+        "abort_by": "",
+        "created_at": now,
     }
 
 
 async def fill(db: Database, context: dict[str, Value], rows: Rows) -> str:
     """The context's id, once it is stored whole; with `once`, that of the one that is there already."""
     id = str(context["id"])
-    await db.write(lambda tx: tx.rows(_CREATE, **{**context, "once": None, "stage": "filling"}))
+    filling = {**context, "once": None, "stage": "filling"}
+    await db.write(lambda tx: tx.rows(inserting("context", filling), **filling))
     needs: dict[Value, list[dict[str, Value]]] = {}
     for need in rows.needs:
         needs.setdefault(need["task"], []).append(need)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, insert, update
 from skep.tasks.moves import COLUMNS, WORK, Moving, end_context, store
 from skep.tasks.owners import Owners
 from skep.tasks.reports import lose
@@ -59,11 +59,7 @@ class Sweep:
     async def _repair(self, tx: Tx, kind: str, scan: Callable[[Tx], Awaitable[int]]) -> int:
         count = await scan(tx)
         if count:
-            await tx.rows(
-                "INSERT INTO repair (kind, n) VALUES (:kind, :n) ON CONFLICT (kind) DO UPDATE SET n = repair.n + :n",
-                kind=kind,
-                n=count,
-            )
+            await insert(tx, "repair", "ON CONFLICT (kind) DO UPDATE SET n = repair.n + :n", kind=kind, n=count)
             tx.ring(WORK)
         return count
 
@@ -77,7 +73,7 @@ class Sweep:
             since=now - self._lease,
             most=_AT_ONCE,
         )
-        tasks = [Moving(row) for row in rows]
+        tasks = [Moving(**row) for row in rows]
         for task in tasks:
             lose(task, f"its worker {task.worker} is lost", now, self._clock.random())
         await store(tx, tasks, now)
@@ -102,9 +98,7 @@ class Sweep:
             f"WHERE task.context = context.id AND task.{UNENDED_SQL})"
         )
         for row in rows:
-            await tx.rows(
-                "UPDATE context SET unended = 0, failed = :failed WHERE id = :id", id=row["id"], failed=row["failed"]
-            )
+            await update(tx, "context", "id", id=row["id"], unended=0, failed=row["failed"])
             await end_context(tx, row["id"], state_of_counts(0, row["failed"]), now)
         return len(rows)
 

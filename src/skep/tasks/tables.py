@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from skep.engines.db.base import Row
+from skep.engines.db.base import Row, struct_of
 from skep.model.task import Actor, Context, Move, Task, TaskSpec, TaskState
+from skep.sources.tables import seen
 
 #: tasks, contexts and duties are divided among coordinators by these
 BUCKETS = 64
@@ -72,15 +73,11 @@ STEPS = [
 ]
 ACTIVE_SQL = "state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING')"
 UNENDED_SQL = "state NOT IN ('FINISHED', 'FAILED', 'ABORTED')"
-_PUBLIC = (
-    "EXISTS (SELECT 1 FROM source WHERE source.visibility = 'public' "
-    "AND (source.id = {task}.source OR source.name = {task}.source))"
-)
-#: what is about a private source, or about one that is gone, is not for everybody; nor is a context with such a task
-TASK_VISIBLE_SQL = f"(:private = 1 OR task_seen.source = '' OR {_PUBLIC.format(task='task_seen')})"
+TASK_VISIBLE_SQL = seen("task_seen.source")
+#: a context with a task that is not for everybody is not either
 CONTEXT_VISIBLE_SQL = (
     "(:private = 1 OR NOT EXISTS (SELECT 1 FROM task WHERE task.context = context.id "  # noqa: S608
-    f"AND task.source <> '' AND NOT {_PUBLIC.format(task='task')}))"
+    f"AND NOT {seen('task.source')}))"
 )
 #: benchmarks that should have a generator and have none
 GENERATORLESS_SQL = (
@@ -126,41 +123,13 @@ def spec_of(row: Row) -> TaskSpec:
 
 
 def task_of(row: Row) -> Task:
-    return Task(
-        row["id"],
-        row["context"],
-        row["name"],
-        row["kind"],
-        row["state"],
-        row["attempt"],
-        row["failures"],
-        row["worker"],
-        row["reason"],
-        row["created_at"],
-        row["ended_at"],
-        row["not_before"],
-        row["code"],
-    )
+    return struct_of(Task, row)
 
 
 #: what task_of reads
-TASK_COLUMNS = (
-    "id, context, name, kind, state, attempt, failures, worker, reason, created_at, ended_at, not_before, code"
-)
+TASK_COLUMNS = ", ".join(Task.__struct_fields__)
 
 
 def context_of(row: Row) -> Context:
-    return Context(
-        row["id"],
-        row["name"],
-        row["state"],
-        row["cause"],
-        row["created_at"],
-        row["tasks"],
-        row["unended"],
-        row["failed"],
-        row["ended_at"],
-        row["description"],
-        msgspec.json.decode(row["properties"], type=dict[str, str]),
-        bool(row["together"]),
-    )
+    properties = msgspec.json.decode(row["properties"], type=dict[str, str])
+    return struct_of(Context, row, left=row["unended"], properties=properties, together=bool(row["together"]))

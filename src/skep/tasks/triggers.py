@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, Value, insert
 from skep.errors import BadInput, SkepError
 from skep.model.rule import Occasion, RuleSpec
 from skep.model.source import Source
@@ -245,17 +245,10 @@ async def _fire_all(tx: Tx, due: Sequence[Firing], now: float) -> None:
 
 async def _owe(tx: Tx, owed: Owed, now: float) -> None:
     first = owed.occasions[0]
-    await tx.rows(
-        "INSERT INTO owed (rule, batch, n, source, ref, occasions, tried_at) "
-        "VALUES (:rule, :batch, :n, :source, :ref, :occasions, :now) ON CONFLICT (rule, batch) DO NOTHING",
-        rule=owed.spec.name,
-        batch=first.batch,
-        n=owed.n,
-        source=first.source,
-        ref=first.ref,
-        occasions=msgspec.json.encode(owed.occasions),
-        now=now,
-    )
+    about: dict[str, Value] = {"rule": owed.spec.name, "batch": first.batch, "source": first.source, "ref": first.ref}
+    occasions = msgspec.json.encode(owed.occasions)
+    once = "ON CONFLICT (rule, batch) DO NOTHING"
+    await insert(tx, "owed", once, **about, n=owed.n, occasions=occasions, tried_at=now)
     tx.ring(CHANGED)
 
 

@@ -1,17 +1,21 @@
 """Workers as people who write tasks see them: what each offers and runs, and which of them a selector chooses."""
 
+from collections import Counter
+
 from skep.clock import Clock
-from skep.engines.db.base import Database
+from skep.engines.db.base import Database, Row
 from skep.fleet.events import DOWN, UNSTABLE_SECONDS
 from skep.fleet.service import Fleet
-from skep.model.answers import WorkerMatch, WorkerView
+from skep.model.answers import TaskLoad, WorkerMatch, WorkerView
 from skep.model.caller import Caller
-from skep.tasks.candidates import facts_of
+from skep.tasks.candidates import facts_of, worker_of
+from skep.tasks.placement import Class, able
 from skep.tasks.selector import parse
 from skep.tasks.tables import ACTIVE_SQL, TASK_COLUMNS, TASK_VISIBLE_SQL, task_of
 
 #: tasks shown with their worker
 _SHOWN = 100
+_MINUTE = 60.0
 
 
 class Workers:
@@ -26,19 +30,39 @@ class Workers:
         wanted = parse(selector)
         holders = {source: await self._holder(caller, source) for source in wanted.held}
         matches = []
-        running = {
-            row["worker"]: float(row["n"])
-            for row in await self._db.read(
-                f"SELECT worker, count(*) AS n FROM task WHERE {ACTIVE_SQL} GROUP BY worker"  # noqa: S608
-            )
-        }
+        running = await self._running()
         for member, offer in await self._fleet.workers():
             holds = frozenset(source for source, holder in holders.items() if holder == member.id)
-            reason = wanted.refusal({**facts_of(member.id, offer, holds), "tasks": running.get(member.id, 0.0)})
+            reason = wanted.refusal({**facts_of(member.id, offer, holds), "tasks": float(running[member.id])})
             if member.state != "alive":
-                reason = f"it is {member.state}" + (f"; {reason}" if reason else "")
+                silent = "it is silent, and in its grace" if member.state == "grace" else f"it is {member.state}"
+                reason = silent + (f"; {reason}" if reason else "")
             matches.append(WorkerMatch(member.id, not reason, reason))
         return matches
+
+    async def load(self, caller: Caller, label: str = "") -> TaskLoad:
+        """What there is for workers with this label to do, as far as those that were ever there tell what they can."""
+        caller.need("read")
+        known = [one for one in await self._fleet.workers() if not label or label in one[1].labels]
+        # to a worker that mirrors any source may come, and with it what only its holder does
+        workers = [worker_of(one.id, offer, frozenset({""} if offer.mirror else ())) for one, offer in known]
+        rows = await self._db.read(
+            "SELECT task_class.kind, selector, holder, count(*) AS n FROM task "
+            "JOIN task_class ON task_class.id = task.class WHERE state = 'WAITING' AND needs_left = 0 "
+            "GROUP BY task_class.kind, selector, holder"
+        )
+        ready = [row["n"] for row in rows if not workers or able(_alike(row), workers)]
+        since = self._clock.now() - _MINUTE
+        ended = "SELECT COALESCE(sum(tasks), 0) AS n FROM context WHERE ended_at > :since"
+        (done,) = await self._db.read(ended, since=since)
+        running = await self._running()
+        return TaskLoad(sum(ready), sum(running[worker.id] for worker in workers), int(done["n"]))
+
+    async def _running(self) -> Counter[str]:
+        rows = await self._db.read(
+            f"SELECT worker, count(*) AS n FROM task WHERE {ACTIVE_SQL} GROUP BY worker"  # noqa: S608
+        )
+        return Counter({row["worker"]: int(row["n"]) for row in rows})
 
     async def _holder(self, caller: Caller, source: str) -> str | None:
         """By id or name; whoever may not see a source does not learn that it is there."""
@@ -84,3 +108,8 @@ class Workers:
             running, counts = [task_of(one) for one in rows], (row["replicas"], row["downs"])
             views.append(WorkerView(member, offer, running, row["holds"], bool(row["draining"]), *counts))
         return views
+
+
+def _alike(row: Row) -> Class:
+    """Waiting tasks, as far as it matters who may do them."""
+    return Class(0, row["kind"], row["selector"], "", bool(row["holder"]), "none", "", False, 0)

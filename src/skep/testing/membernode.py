@@ -26,7 +26,6 @@ from skep.dataone.types import (
     Node,
     NodeList,
     NodeReplicationPolicy,
-    ObjectInfo,
     ObjectList,
     Schedule,
     Service,
@@ -66,10 +65,13 @@ class Faults(msgspec.Struct, frozen=True):
     meta_of: Mapping[str, bytes] = {}
     #: the connection ends after so many bytes of an object
     cut: int | None = None
-    #: everything is answered with this status and a page of HTML
+    #: everything whose path holds `html_at` is answered with this status and a page of HTML
     html: int = 0
+    html_at: str = ""
     #: paths that hold this are answered with 503, and Retry-After
     busy: str = ""
+    #: it is elsewhere now, for good: everything leads to this base URL
+    moved: str = ""
     #: seconds before each answer
     delay: float = 0.0
     #: times are written without a zone
@@ -241,13 +243,13 @@ class MemberNode:
             and asked.get("identifier", one.identifier) in (one.identifier, one.series_id)
             and (asked.get("replicaStatus") != "false" or one.authoritative_member_node == self.id)
             and one.identifier not in self.faults.late
-            and (trusted or one.may("read", _PUBLIC))
+            and (trusted or one.public)
         ]
         start = int(asked.get("start", 0))
         count = min(int(asked.get("count", _DEFAULT_COUNT)), self.faults.cap)
         if start and start >= len(found) and not self.faults.empty_end:
             raise Refused("InvalidRequest", "non-existing slice")
-        infos = tuple(_info(one) for one in found[start : start + count])
+        infos = tuple(one.info for one in found[start : start + count])
         return ObjectList(infos, len(infos), start, len(found))
 
     def find(self, pid: str, trusted: bool) -> tuple[SystemMetadata, bytes]:
@@ -259,7 +261,7 @@ class MemberNode:
                 found = max(series, key=lambda one: one[0].date_uploaded or 0, default=None)
         if found is None or pid in self.faults.missing:
             raise Refused("NotFound", "there is no such object", pid)
-        if not trusted and not found[0].may("read", _PUBLIC):
+        if not trusted and not found[0].public:
             raise Refused("NotAuthorized", "this object is private", pid)
         return found
 
@@ -319,15 +321,8 @@ class MemberNode:
         return ordered[::-1] if self.faults.order == "descending" else ordered
 
 
-_PUBLIC = frozenset(("public",))
-
-
 def _date(meta: SystemMetadata) -> int:
     return meta.date_sys_metadata_modified or 0
-
-
-def _info(meta: SystemMetadata) -> ObjectInfo:
-    return ObjectInfo(meta.identifier, meta.format_id, meta.checksum, _date(meta), meta.size)
 
 
 def _many(count: int) -> Iterator[tuple[str, bytes]]:

@@ -59,10 +59,12 @@ class Handler(BaseHTTPRequestHandler):
         node.requests.append(Request(self.command, url.path, query, dict(self.headers), form))
         if faults.delay:
             time.sleep(faults.delay)
-        if faults.html:
+        if faults.html and faults.html_at in url.path:
             return self._send(faults.html, b"<!DOCTYPE html><html><body>Welcome</body></html>", "text/html")
         if faults.busy and faults.busy in url.path:
             return self._send(503, b"later", "text/plain", {"Retry-After": "1"})
+        if faults.moved:
+            return self._send(308, b"", "text/plain", {"Location": faults.moved + self.path.removeprefix("/mn")})
         trusted = bool(node.token) and self.headers.get("authorization") == f"Bearer {node.token}"
         try:
             _, mn, version, call, *rest = [*url.path.split("/"), "", ""]
@@ -132,7 +134,9 @@ class Handler(BaseHTTPRequestHandler):
         }
         if faults.cut is not None:
             self.close_connection = True
-        self._send(200, body, "application/octet-stream", headers, faults.cut)
+        if start := int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-")):
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+        self._send(206 if start else 200, body[start:], "application/octet-stream", headers, faults.cut)
 
     def _send(
         self, status: int, body: bytes, media: str, more: Mapping[str, str] | None = None, cut: int | None = None

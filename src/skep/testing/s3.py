@@ -42,7 +42,7 @@ def _await(server: "subprocess.Popen[bytes]", endpoint: str) -> None:
     until = time.monotonic() + _START_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(endpoint, timeout=5):
+            with urllib.request.urlopen(endpoint, timeout=_START_SECONDS):
                 return
         except (urllib.error.URLError, ConnectionError):
             if server.poll() is not None or time.monotonic() > until:

@@ -7,17 +7,25 @@ finishes what it reads, commits, and only then does the other begin. So nothing 
 
 from collections.abc import Sequence
 
-from skep.engines.db.base import Row, Tx
+from skep.engines.db.base import Row, Tx, Value, upsert
 from skep.errors import BadInput, Conflict, NotFound
 from skep.model.caller import Caller
 from skep.model.ids import new_id
 from skep.model.topic import Commit, Lag, Lease, Membership, Part, Place, Topic
+from skep.topics.partitions import part_of, resolve
 from skep.topics.service import OWN, Topics
 from skep.topics.share import fair
-from skep.topics.tables import valid_name
+from skep.topics.tables import FIRST_PLACE, MOVE_PLACE, valid_name
 
 #: a member that has not been heard of for so long is out
 MEMBER_SECONDS = 30.0
+_OWN = "reader = :reader AND topic = :topic"
+_PLACES = f"SELECT * FROM place WHERE {_OWN} ORDER BY partition"  # noqa: S608
+_COMMIT = (
+    "UPDATE place SET next_offset = CASE WHEN next_offset > :offset THEN next_offset ELSE :offset END, "  # noqa: S608
+    f"member = CASE WHEN :back = 1 THEN NULL ELSE member END WHERE {_OWN} AND partition = :partition "
+    "AND member = :member AND generation = :generation RETURNING partition"
+)
 
 
 class Groups:
@@ -30,14 +38,14 @@ class Groups:
         self, caller: Caller, topic: str, group: str, *, member: str = "", start: str = "beginning"
     ) -> Membership:
         """Become or stay a member, and learn what to read. Called again and again, at least every few seconds."""
-        found = await self._allowed(caller, topic, group)
+        await self._allowed(caller, topic, group)
         if member:
             valid_name(member, "member")
         member = member or new_id("mem", self._topics.clock.now())
         starts = await self._topics.places(caller, topic, start)
 
         async def work(tx: Tx) -> Membership:
-            places = await self._places(tx, found, group, starts)
+            places = await self._places(tx, topic, group, starts)
             alive = await self._alive(tx, topic, group, member)
             owners = {int(row["partition"]): row["member"] if row["member"] in alive else None for row in places}
             target = fair(owners, alive)
@@ -64,20 +72,8 @@ class Groups:
 
         async def work(tx: Tx) -> None:
             for one in commits:
-                rows = await tx.rows(
-                    "UPDATE place SET next_offset = CASE WHEN next_offset > :offset THEN next_offset ELSE :offset END, "
-                    "member = CASE WHEN :back = 1 THEN NULL ELSE member END "
-                    "WHERE reader = :group AND topic = :topic AND partition = :partition AND member = :member "
-                    "AND generation = :generation RETURNING partition",
-                    offset=one.offset,
-                    back=int(one.give_back),
-                    group=group,
-                    topic=topic,
-                    partition=one.partition,
-                    member=member,
-                    generation=one.generation,
-                )
-                if not rows:
+                own = {**_of(group, topic), "member": member, "partition": one.partition, "generation": one.generation}
+                if not await tx.rows(_COMMIT, **own, offset=one.offset, back=int(one.give_back)):
                     raise Conflict(
                         f"partition {one.partition} of {topic!r} is no longer read by {member!r}",
                         hint="join again; what was not committed is read by another member",
@@ -90,18 +86,9 @@ class Groups:
         await self._allowed(caller, topic, group)
 
         async def work(tx: Tx) -> None:
-            await tx.rows(
-                "DELETE FROM reader_member WHERE reader = :group AND topic = :topic AND member = :member",
-                group=group,
-                topic=topic,
-                member=member,
-            )
-            await tx.rows(
-                "UPDATE place SET member = NULL WHERE reader = :group AND topic = :topic AND member = :member",
-                group=group,
-                topic=topic,
-                member=member,
-            )
+            own = {**_of(group, topic), "member": member}
+            await tx.rows(f"DELETE FROM reader_member WHERE {_OWN} AND member = :member", **own)  # noqa: S608
+            await tx.rows(f"UPDATE place SET member = NULL WHERE {_OWN} AND member = :member", **own)  # noqa: S608
 
         await self._db.write(work)
 
@@ -110,31 +97,17 @@ class Groups:
         caller.need("write")
         found = await self._allowed(caller, topic, group)
         chosen = range(found.partitions) if partition is None else [partition]
-        offsets = {n: await self._topics.resolve(await self._topics.part(topic, n), to) for n in chosen}
-
-        async def work(tx: Tx) -> None:
-            for n, offset in offsets.items():
-                await tx.rows(
-                    "INSERT INTO place (reader, topic, partition, next_offset, generation) "
-                    "VALUES (:group, :topic, :partition, :offset, 1) ON CONFLICT (reader, topic, partition) "
-                    "DO UPDATE SET next_offset = excluded.next_offset, member = NULL, "
-                    "generation = place.generation + 1",
-                    group=group,
-                    topic=topic,
-                    partition=n,
-                    offset=offset,
-                )
-
-        await self._db.write(work)
+        offsets = {n: await resolve(self._topics.log, part_of(found, n), to) for n in chosen}
+        rows = [{**_of(group, topic), "partition": n, "next_offset": at, "generation": 1} for n, at in offsets.items()]
+        seek = f"{MOVE_PLACE}, member = NULL, generation = place.generation + 1"
+        await self._db.write(lambda tx: tx.many(seek, rows))
         return await self.lag(caller, topic, group)
 
     async def lag(self, caller: Caller, topic: str, group: str) -> list[Lag]:
         caller.need("read")
         valid_name(group, "group")
         found = await self._topics.find(topic)
-        rows = await self._db.read(
-            "SELECT * FROM place WHERE reader = :group AND topic = :topic ORDER BY partition", group=group, topic=topic
-        )
+        rows = await self._db.read(_PLACES, **_of(group, topic))
         if not rows:
             raise NotFound(f"nobody reads {topic!r} as {group!r}", hint="a group exists once a member has joined")
         places = {int(row["partition"]): row for row in rows}
@@ -154,57 +127,28 @@ class Groups:
             raise BadInput(f"{group!r} is one of Skep's own readers", hint="choose a name without 'skep.'")
         return await self._topics.find(topic)
 
-    async def _places(self, tx: Tx, topic: Topic, group: str, starts: Sequence[Place]) -> list[Row]:
+    async def _places(self, tx: Tx, topic: str, group: str, starts: Sequence[Place]) -> list[Row]:
         """The places of a group, made at its first visit and locked, so that two who join at once agree."""
-        for start in starts:
-            await tx.rows(
-                "INSERT INTO place (reader, topic, partition, next_offset, generation) "
-                "VALUES (:group, :topic, :partition, :offset, 0) ON CONFLICT (reader, topic, partition) DO NOTHING",
-                group=group,
-                topic=topic.name,
-                partition=start.partition,
-                offset=start.offset,
-            )
-        return await tx.rows(
-            "SELECT * FROM place WHERE reader = :group AND topic = :topic ORDER BY partition FOR UPDATE",
-            group=group,
-            topic=topic.name,
-        )
+        own, new = _of(group, topic), [(start.partition, start.offset) for start in starts]
+        rows = [{**own, "partition": n, "next_offset": offset, "generation": 0} for n, offset in new]
+        await tx.many(FIRST_PLACE, rows)
+        return await tx.rows(f"{_PLACES} FOR UPDATE", **own)
 
     async def _alive(self, tx: Tx, topic: str, group: str, member: str) -> list[str]:
-        await tx.rows(
-            "DELETE FROM reader_member WHERE reader = :group AND topic = :topic AND until < :now",
-            group=group,
-            topic=topic,
-            now=self._topics.clock.now(),
-        )
+        own, now = _of(group, topic), self._topics.clock.now()
+        await tx.rows(f"DELETE FROM reader_member WHERE {_OWN} AND until < :now", **own, now=now)  # noqa: S608
         await self._touch(tx, topic, group, member)
-        rows = await tx.rows(
-            "SELECT member FROM reader_member WHERE reader = :group AND topic = :topic ORDER BY member",
-            group=group,
-            topic=topic,
-        )
+        rows = await tx.rows(f"SELECT member FROM reader_member WHERE {_OWN} ORDER BY member", **own)  # noqa: S608
         return [row["member"] for row in rows]
 
     async def _touch(self, tx: Tx, topic: str, group: str, member: str) -> None:
-        await tx.rows(
-            "INSERT INTO reader_member (reader, topic, member, until) VALUES (:group, :topic, :member, :until) "
-            "ON CONFLICT (reader, topic, member) DO UPDATE SET until = excluded.until",
-            group=group,
-            topic=topic,
-            member=member,
-            until=self._topics.clock.now() + self._seconds,
-        )
+        until = self._topics.clock.now() + self._seconds
+        await upsert(tx, "reader_member", "reader, topic, member", **_of(group, topic), member=member, until=until)
 
     async def _take(self, tx: Tx, topic: str, group: str, member: str, row: Row) -> Lease:
-        rows = await tx.rows(
-            "UPDATE place SET member = :member, generation = generation + 1 "
-            "WHERE reader = :group AND topic = :topic AND partition = :partition RETURNING *",
-            member=member,
-            group=group,
-            topic=topic,
-            partition=row["partition"],
-        )
+        take = "UPDATE place SET member = :member, generation = generation + 1"
+        own = {**_of(group, topic), "partition": row["partition"], "member": member}
+        rows = await tx.rows(f"{take} WHERE {_OWN} AND partition = :partition RETURNING *", **own)
         return _lease(rows[0])
 
     async def list(self, caller: Caller, topic: str) -> list[str]:
@@ -215,6 +159,10 @@ class Groups:
             topic=topic,
         )
         return [row["reader"] for row in rows]
+
+
+def _of(group: str, topic: str) -> dict[str, Value]:
+    return {"reader": group, "topic": topic}
 
 
 def _lease(row: Row) -> Lease:

@@ -6,7 +6,7 @@ in one step, so two requests with one number never get the same message.
 
 from typing import Literal
 
-from skep.engines.db.base import Tx
+from skep.engines.db.base import Tx, insert, one_row
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.model.caller import Caller
 from skep.model.topic import Part, Post
@@ -50,12 +50,7 @@ class Queue:
             rows = await tx.rows(
                 "UPDATE queue_count SET next = next + 1 WHERE role = :role RETURNING next - 1 AS id", role=end
             )
-            await tx.rows(
-                "INSERT INTO queue_end (role, id, topic) VALUES (:role, :id, :topic)",
-                role=end,
-                id=rows[0]["id"],
-                topic=topic,
-            )
+            await insert(tx, "queue_end", role=end, id=rows[0]["id"], topic=topic)
             return int(rows[0]["id"])
 
         return await self._db.write(work)
@@ -115,10 +110,9 @@ class Queue:
     async def _check(self, end: End, id: int, topic: str) -> None:
         await self._single(topic)
         rows = await self._db.read("SELECT topic FROM queue_end WHERE role = :role AND id = :id", role=end, id=id)
-        if not rows:
-            raise NotFound(f"there is no {end} {id}", hint=f"register one at /{end}/register")
-        if rows[0]["topic"] != topic:
-            raise BadInput(f"{end} {id} is registered for {rows[0]['topic']!r}, not for {topic!r}")
+        row = one_row(rows, NotFound(f"there is no {end} {id}", hint=f"register one at /{end}/register"))
+        if row["topic"] != topic:
+            raise BadInput(f"{end} {id} is registered for {row['topic']!r}, not for {topic!r}")
 
 
 def _reader(consumer: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, Value, insert
 from skep.engines.log.base import Log
 from skep.errors import SkepError
 from skep.model.topic import Draft, Part
@@ -31,15 +31,9 @@ _PAUSE_SECONDS = 5.0
 async def put(tx: Tx, topic: str, drafts: Sequence[Draft]) -> None:
     for draft in drafts:
         rows = await tx.rows("UPDATE relay_count SET n = n + 1 WHERE id = 0 RETURNING n")
-        await tx.rows(
-            "INSERT INTO relay (n, topic, id, mkey, headers, body) VALUES (:n, :topic, :id, :key, :headers, :body)",
-            n=rows[0]["n"],
-            topic=topic,
-            id=draft.id,
-            key=draft.key,
-            headers=msgspec.json.encode(draft.headers).decode(),
-            body=draft.body,
-        )
+        headers = msgspec.json.encode(draft.headers).decode()
+        own: dict[str, Value] = {"id": draft.id, "mkey": draft.key, "headers": headers, "body": draft.body}
+        await insert(tx, "relay", n=rows[0]["n"], topic=topic, **own)
     tx.ring(_CHANNEL)
 
 

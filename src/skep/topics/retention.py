@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from skep.engines.log.base import Log
 from skep.errors import SkepError
 from skep.model.topic import Message, Part, Topic
+from skep.topics.partitions import offset_at
 from skep.topics.service import Topics
 from skep.topics.tables import topic_of
 
@@ -36,7 +37,7 @@ async def sweep(topics: Topics) -> None:
 
 async def _trim(topics: Topics, topic: Topic, part: Part) -> None:
     if topic.retain_seconds is not None:
-        await topics.log.trim(part, await topics.offset_at(part, topics.clock.now() - topic.retain_seconds))
+        await topics.log.trim(part, await offset_at(topics.log, part, topics.clock.now() - topic.retain_seconds))
     if topic.retain_bytes is not None:
         await _trim_to(topics.log, part, topic.retain_bytes)
 

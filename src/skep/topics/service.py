@@ -4,21 +4,21 @@ Messages live in the Log engine; this room keeps which topics there are and, wit
 how far.
 """
 
-import zlib
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Bell, Database, Tx
+from skep.engines.db.base import Bell, Database, Tx, Value, insert, one_row, update
 from skep.engines.log.base import Log, TxLog
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
 from skep.model.answers import Page
 from skep.model.caller import Caller
 from skep.model.topic import Draft, Message, Part, Place, Post, Posted, Standing, Topic
 from skep.topics import relay
+from skep.topics.partitions import choose, part_of, resolve, spread
+from skep.topics.tables import MOVE_PLACE, topic_of, valid_name
 from skep.topics.tables import STEPS as TABLES
-from skep.topics.tables import topic_of, valid_name
 
 #: every move of every entry of every source; key = source id, id = change id
 CHANGES = "skep.changes"
@@ -39,6 +39,7 @@ OWN = (CHANGES, INDEXED, TASKS, WORKERS, FAILURES, SEARCHES, STEPS)
 MOST_PARTITIONS = 1024
 #: rung when topics are made, changed or removed
 _CATALOGUE = "topics"
+_NEW = "ON CONFLICT (name) DO NOTHING RETURNING name"
 
 
 class Topics:
@@ -57,12 +58,7 @@ class Topics:
 
         async def work(tx: Tx) -> None:
             for name in OWN:
-                await tx.rows(
-                    "INSERT INTO topic (name, owner, partitions, created_at) VALUES (:name, 'skep', 1, :now) "
-                    "ON CONFLICT (name) DO NOTHING",
-                    name=name,
-                    now=now,
-                )
+                await insert(tx, "topic", _NEW, name=name, owner="skep", partitions=1, created_at=now)
 
         await self.db.write(work)
 
@@ -89,21 +85,15 @@ class Topics:
         if not 1 <= partitions <= MOST_PARTITIONS:
             raise BadInput(f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}")
         _retention(retain_seconds, retain_bytes)
+        now = self.clock.now()
 
         async def work(tx: Tx) -> bool:
-            rows = await tx.rows(
-                "INSERT INTO topic (name, owner, partitions, created_at, retain_seconds, retain_bytes) "
-                "VALUES (:name, 'user', :partitions, :now, :seconds, :bytes) ON CONFLICT (name) DO NOTHING "
-                "RETURNING name",
-                name=name,
-                partitions=partitions,
-                now=self.clock.now(),
-                seconds=retain_seconds,
-                bytes=retain_bytes,
-            )
-            if rows:
-                await note(tx, self.clock.now(), caller, "topic.create", name)
-            return bool(rows)
+            kept: dict[str, Value] = {"retain_seconds": retain_seconds, "retain_bytes": retain_bytes}
+            row: dict[str, Value] = {"name": name, "owner": "user", "partitions": partitions, "created_at": now}
+            made = await insert(tx, "topic", _NEW, **row, **kept)
+            if made:
+                await note(tx, now, caller, "topic.create", name)
+            return bool(made)
 
         if not await self.db.write(work):
             raise Conflict(f"topic {name!r} exists already", hint="publish to it, or choose another name")
@@ -118,12 +108,7 @@ class Topics:
         await self.find(name)
 
         async def work(tx: Tx) -> None:
-            await tx.rows(
-                "UPDATE topic SET retain_seconds = :seconds, retain_bytes = :bytes WHERE name = :name",
-                seconds=retain_seconds,
-                bytes=retain_bytes,
-                name=name,
-            )
+            await update(tx, "topic", "name", name=name, retain_seconds=retain_seconds, retain_bytes=retain_bytes)
             await note(tx, self.clock.now(), caller, "topic.update", name)
             tx.ring(_CATALOGUE)
 
@@ -150,9 +135,8 @@ class Topics:
         known = self._known.get(name)
         if known is None:
             rows = await self.db.read("SELECT * FROM topic WHERE name = :name", name=valid_name(name))
-            if not rows:
-                raise NotFound(f"there is no topic {name!r}", hint="`skep topic list` shows those there are")
-            known = self._known[name] = topic_of(rows[0])
+            missing = NotFound(f"there is no topic {name!r}", hint="`skep topic list` shows those there are")
+            known = self._known[name] = topic_of(one_row(rows, missing))
         return known
 
     async def trim(self, caller: Caller, name: str, partition: int, before: int) -> Standing:
@@ -173,7 +157,9 @@ class Topics:
         topic = self._known.get(name) or await self.find(name)
         drafts: dict[int, list[Draft]] = {}
         order: list[int] = []
-        turn = self._next_turn(topic, posts, f"{producer}/{sequence}" if producer else "")
+        self._turn += 1
+        # those without a key stay together, so that a batch is atomic where it can be
+        turn = spread(topic, f"{producer}/{sequence}" if producer else "", self._turn + len(posts))
         for n, post in enumerate(posts):
             if len(post.body) > self._limit:
                 raise TooLarge(f"a message has at most {self._limit} bytes, not {len(post.body)}")
@@ -183,14 +169,6 @@ class Topics:
             drafts.setdefault(partition, []).append(Draft(post.body, id, post.key, post.headers))
         given = {n: iter(await self.log.append(Part(name, n), batch)) for n, batch in drafts.items()}
         return [Posted(partition, next(given[partition])) for partition in order]
-
-    def _next_turn(self, topic: Topic, posts: Sequence[Post], id: str) -> int:
-        """Messages without a key stay together within a batch, so that a batch is atomic where it can be."""
-        if id:
-            # a repeated batch must meet itself in the same partition
-            return zlib.crc32(id.encode("utf-8", "surrogatepass")) % topic.partitions
-        self._turn += 1
-        return (self._turn + len(posts)) % topic.partitions
 
     async def read(
         self, caller: Caller, name: str, offset: int, limit: int, *, partition: int = 0, wait: float = 0.0
@@ -215,45 +193,13 @@ class Topics:
         return found
 
     async def part(self, name: str, partition: int) -> Part:
-        topic = await self.find(name)
-        if not 0 <= partition < topic.partitions:
-            raise BadInput(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
-        return Part(name, partition)
+        return part_of(await self.find(name), partition)
 
     async def places(self, caller: Caller, name: str, start: str) -> list[Place]:
         """Where a reader begins that starts there, in each partition."""
         caller.need("read")
         topic = await self.find(name)
-        return [Place(n, await self.resolve(Part(name, n), start)) for n in range(topic.partitions)]
-
-    async def resolve(self, part: Part, to: str) -> int:
-        """`beginning`, `end`, `offset:N` or `time:SECONDS`. An offset below the edge is left as it is: whoever reads
-        there is told."""
-        word, _, value = to.partition(":")
-        first, end = await self.log.bounds(part)
-        match word:
-            case "beginning":
-                return first
-            case "end":
-                return end
-            case "offset" if value.isdecimal():
-                return min(int(value), end)
-            case "time":
-                with suppress(ValueError):
-                    return await self.offset_at(part, float(value))
-        raise BadInput(f"{to!r} is no place in a topic", hint="beginning, end, offset:N or time:SECONDS")
-
-    async def offset_at(self, part: Part, at: float) -> int:
-        """The first message not older than `at`, by halving: times do not fall along a partition."""
-        low, high = await self.log.bounds(part)
-        while low < high:
-            middle = (low + high) // 2
-            found = await self.log.read(part, middle, 1)
-            if found and found[0].at < at:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return [Place(n, await resolve(self.log, Part(name, n), start)) for n in range(topic.partitions)]
 
     # Skep's own telling and following
 
@@ -280,28 +226,12 @@ class Topics:
 
     async def advance(self, tx: Tx, reader: str, name: str, old: int, new: int) -> bool:
         """Commit a place only where it was left: False when somebody else has gone on from there."""
-        moved = await tx.rows(
-            "INSERT INTO place (reader, topic, partition, next_offset, generation) "
-            "VALUES (:reader, :topic, 0, :new, 0) "
-            "ON CONFLICT (reader, topic, partition) DO UPDATE SET next_offset = excluded.next_offset "
-            "WHERE place.next_offset = :old RETURNING next_offset",
-            reader=reader,
-            topic=name,
-            old=old,
-            new=new,
-        )
-        return bool(moved)
+        move = f"{MOVE_PLACE} WHERE place.next_offset = :old RETURNING next_offset"
+        return bool(await tx.rows(move, **_of(reader, name), next_offset=new, old=old))
 
     async def commit(self, tx: Tx, reader: str, name: str, next_offset: int) -> None:
-        await tx.rows(
-            "INSERT INTO place (reader, topic, partition, next_offset, generation) "
-            "VALUES (:reader, :topic, 0, :next, 0) "
-            "ON CONFLICT (reader, topic, partition) DO UPDATE SET next_offset = excluded.next_offset "
-            "WHERE place.next_offset < excluded.next_offset",
-            reader=reader,
-            topic=name,
-            next=next_offset,
-        )
+        move = f"{MOVE_PLACE} WHERE place.next_offset < excluded.next_offset"
+        await tx.rows(move, **_of(reader, name), next_offset=next_offset)
 
     def listen(self, name: str, partition: int = 0) -> AbstractAsyncContextManager[Bell]:
         return self.log.listen(Part(name, partition))
@@ -315,15 +245,8 @@ class Topics:
         return Page(items, items[-1].name if len(rows) > limit else "")
 
 
-def choose(topic: Topic, post: Post, turn: int) -> int:
-    """A given partition, else by key, else `turn`."""
-    if post.partition is not None:
-        if not 0 <= post.partition < topic.partitions:
-            raise BadInput(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {post.partition}")
-        return post.partition
-    if post.key:
-        return zlib.crc32(post.key.encode("utf-8", "surrogatepass")) % topic.partitions
-    return turn
+def _of(reader: str, name: str) -> dict[str, Value]:
+    return {"reader": reader, "topic": name, "partition": 0, "generation": 0}
 
 
 def _own(name: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 
-from skep.engines.db.base import Row
+from skep.engines.db.base import Row, inserting, struct_of
 from skep.errors import BadInput
 from skep.model.topic import Topic
 
@@ -27,6 +27,15 @@ STEPS = [
     """
 ]
 
+_PLACE = inserting(
+    "place",
+    ("reader", "topic", "partition", "next_offset", "generation"),
+    "ON CONFLICT (reader, topic, partition)",
+)
+#: a place that is there stays as it is
+FIRST_PLACE = f"{_PLACE} DO NOTHING"
+#: what follows says when it moves
+MOVE_PLACE = f"{_PLACE} DO UPDATE SET next_offset = excluded.next_offset"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _WORDS = "letters, digits, dot, dash and underscore, at most 200 characters, a letter or digit first"
 
@@ -38,11 +47,4 @@ def valid_name(name: str, what: str = "topic") -> str:
 
 
 def topic_of(row: Row) -> Topic:
-    return Topic(
-        row["name"],
-        row["owner"],
-        row["partitions"],
-        row["created_at"],
-        row["retain_seconds"],
-        row["retain_bytes"],
-    )
+    return struct_of(Topic, row)

@@ -13,6 +13,7 @@ from typing import Any
 from skep.clock import Clock
 from skep.errors import SkepError
 from skep.link.messages import AnswerBody, AskBody
+from skep.loops import first_of
 from skep.model.member import Offer
 from skep.model.task import Renew, Renewed, Report, Reported, Run, TaskHold
 
@@ -79,8 +80,14 @@ class Doer:
             if reason := self._refusal(run) if run.spec.kind in self._kinds else f"it does no {run.spec.kind}":
                 self._report(Report(*hold, "SUBMITTED", reason, self._clock.now()))
             else:
-                self._tasks[hold] = task = asyncio.create_task(self._do(run))
+                self._tasks[hold] = task = asyncio.create_task(self._do(run, self._earlier(run)))
                 task.add_done_callback(partial(self._over, hold))
+
+    def _earlier(self, run: Run) -> list[asyncio.Task[None]]:
+        """Attempts at the same task that were stopped and have not ended yet."""
+        if run.attempt == 1:
+            return []
+        return [task for (name, _), task in self._tasks.items() if name == run.task]
 
     def stop(self, tasks: Sequence[TaskHold]) -> None:
         for hold in tasks:
@@ -89,18 +96,18 @@ class Doer:
 
     async def run(self) -> None:
         """Until cancelled; then everything that runs is stopped."""
-        loops = [asyncio.create_task(loop) for loop in (self._send(), self._renew(), self._expire())]
         try:
-            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
-            done.pop().result()
+            await first_of(self._send(), self._renew(), self._expire())
         finally:
-            everything = [*loops, *self._tasks.values()]
-            for task in everything:
+            running = list(self._tasks.values())
+            for task in running:
                 task.cancel()
-            await asyncio.gather(*everything, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
 
-    async def _do(self, run: Run) -> None:
+    async def _do(self, run: Run, earlier: Sequence[asyncio.Task[None]]) -> None:
         hold = (run.task, run.attempt)
+        if earlier:
+            await asyncio.wait(earlier)
         began = self._clock.now()
         self._report(Report(*hold, "ACCEPTED", "", began), Report(*hold, "RUNNING", "", began))
         try:

@@ -17,7 +17,6 @@ from skep.link.carry import dial
 from skep.link.dial import Dial
 from skep.link.messages import BlobOf, DeltaOf, FolderOf, GitOf, Open, What
 from skep.link.parcel import send_blob, send_folder
-from skep.model.search import Tip
 from skep.sources.git.mirror import folder_of
 from skep.sources.git.through import give
 from skep.streams import Stream
@@ -32,7 +31,7 @@ _LONGEST = 21_600.0
 _DELTA = re.compile(r"dlt_[0-9A-Z]{26}")
 _BOOK = re.compile(r"[a-z]+_[0-9A-Z]{26}")
 Give = Callable[[Stream], Awaitable[None]]
-Made = Callable[[Watch, tuple[Tip, ...] | None, str], AbstractAsyncContextManager[Path]]
+Made = Callable[[Watch, DeltaOf], AbstractAsyncContextManager[Path]]
 
 
 class Giving:
@@ -77,7 +76,7 @@ class Giving:
             log.info("a tunnel to %s ended early: %s", address, error)
 
     async def _find(self, what: What) -> Give:
-        missing = NotFound(f"{self._store.member} does not hold {what}")
+        missing = NotFound(f"{self._store.member} does not have {_named(what)}")
         match what:
             case GitOf(source):
                 folder = folder_of(self._data, source)
@@ -85,8 +84,9 @@ class Giving:
                     raise missing
                 return partial(give, folder)
             case FolderOf("book", id):
-                book = self._data / "worker" / "books" / f"{id}{SUFFIX}"
-                if not _BOOK.fullmatch(id) or not book.is_file():
+                plan, _, name = id.partition("/")
+                book = self._data / "worker" / "deltas" / plan / f"{name}{SUFFIX}"
+                if not _DELTA.fullmatch(plan) or not _BOOK.fullmatch(name) or not book.is_file():
                     raise missing
                 return partial(_send_alone, book)
             case FolderOf("pack", id):
@@ -99,15 +99,28 @@ class Giving:
                 if not _DELTA.fullmatch(id) or not folder.is_dir():
                     raise missing
                 return partial(send_folder, folder)
-            case DeltaOf(source, base, rules):
+            case DeltaOf(source):
                 watch = await self._store.watch(source)
                 if watch is None or not watch.last_looked or self._made is None:
                     raise missing
-                return partial(_send_made, self._made(watch, base, rules))
+                return partial(_send_made, self._made(watch, what))
             case BlobOf(id):
                 if self._blobs is None or await self._blobs.stat(checked_id(id)) is None:
                     raise missing
                 return partial(send_blob, self._blobs, id)
+
+
+def _named(what: What) -> str:
+    """For people."""
+    match what:
+        case GitOf(source):
+            return f"a mirror of {source}"
+        case BlobOf(id):
+            return f"the blob {id}"
+        case FolderOf(kind, id):
+            return f"the {kind} {id}"
+        case DeltaOf(source):
+            return f"{source} to index"
 
 
 async def _send_made(made: AbstractAsyncContextManager[Path], stream: Stream) -> None:

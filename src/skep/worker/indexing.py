@@ -22,7 +22,7 @@ from skep.clock import Clock
 from skep.config import Settings
 from skep.engines.index.books import SUFFIX
 from skep.errors import NotAllowed, SkepError
-from skep.link.messages import AnswerBody, AskBody, Failed
+from skep.link.messages import AnswerBody, AskBody, DeltaOf, Failed
 from skep.model.ids import new_id
 from skep.model.search import (
     GIVEN,
@@ -41,7 +41,7 @@ from skep.model.search import (
 from skep.model.source import Failure, Progress
 from skep.model.task import Extend, Need, Reply, Run, TaskSpec
 from skep.sources.git.mirror import folder_of
-from skep.sources.git.plan import Rules, stamp
+from skep.sources.git.plan import Rules, rules_of, stamp
 from skep.worker.analysing import Analysing
 from skep.worker.builders import Builders, BuildFailed
 from skep.worker.doer import Doing, TaskFailed
@@ -189,12 +189,12 @@ class Indexing:
             return {"unanalysed": error.message}
 
     @asynccontextmanager
-    async def made(self, watch: Watch, base: tuple[Tip, ...] | None, rules: str) -> AsyncIterator[Path]:
+    async def made(self, watch: Watch, what: DeltaOf) -> AsyncIterator[Path]:
         """A folder for an aggregator that asks: the delta from where its index stands, what it says, and its books."""
         out, quiet = self._deltas / new_id("dlt", self._clock.now()), _ignore
         async with self._making:
             try:
-                job = self._job(watch, base if rules == stamp(self._rules) else None, out)
+                job = self._job(watch, await self._base_of(what), out)
                 answer = await self._builders.build(job, quiet)
                 batches = answer.batches if isinstance(answer, Planned) else 1
                 for n in range(batches) if batches > 1 else ():
@@ -219,17 +219,30 @@ class Indexing:
         if way == "whole" or stands.base is None or stands.rules != stamp(self._rules):
             return None
         if way == "verify":
-            work = Compare(self._mirror(source), stands.base, self._rules.ignore)
-            try:
-                compared = await self._builders.build(work, self._report(run))
-            except BuildFailed:  # the mirror does not know these tips any more
-                return None
-            assert isinstance(compared, Compared)
-            verified = await self._ask(Verify(source, stands.base, compared.digest))
+            digest = await self._digest(source, stands.base, self._report(run))
+            verified = await self._ask(Verify(source, stands.base, digest))
             if isinstance(verified, Verified) and not verified.same:
                 log.warning("the index differs from the mirror and is made anew", extra={"source": source})
                 return None
         return stands.base
+
+    async def _base_of(self, what: DeltaOf) -> tuple[Tip, ...] | None:
+        """The same, of an index that an aggregator has by itself."""
+        if what.base is None or what.rules != stamp(self._rules):
+            return None
+        if what.digest and what.digest != await self._digest(what.source, what.base, _ignore):
+            log.warning("the index of an aggregator differs from the mirror", extra={"source": what.source})
+            return None
+        return what.base
+
+    async def _digest(self, source: str, tips: tuple[Tip, ...], report: Callable[[int, int], None]) -> str:
+        """Of what an index should hold at these tips. Empty: the mirror does not know them any more."""
+        try:
+            compared = await self._builders.build(Compare(self._mirror(source), tips, self._rules.ignore), report)
+        except BuildFailed:
+            return ""
+        assert isinstance(compared, Compared)
+        return compared.digest
 
     def _branches(self, watch: Watch) -> tuple[str, ...]:
         said = watch.held.settings.branches
@@ -237,8 +250,7 @@ class Indexing:
 
     @property
     def _rules(self) -> Rules:
-        given = self._settings
-        return Rules(given.index_max_file, given.index_ignore, given.index_generated)
+        return rules_of(self._settings)
 
     def _mirror(self, source: str) -> str:
         return str(folder_of(self._data, source))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -25,6 +26,8 @@ from skep.worker.watches import KEEP, Watches
 log = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 1.0
+#: a look at what is somebody else's from now on is waited for so long
+_REST_SECONDS = 10.0
 #: announcements kept for fetches that wait; beyond, the upstream is asked again when its turn comes
 _KEPT_MOVED = 64
 
@@ -54,6 +57,8 @@ class Poller:
         self._fetching: dict[str, asyncio.Task[None]] = {}
         #: held anew while something was still in hand
         self._again: dict[str, Watch] = {}
+        #: somebody else's from now on, and its upstream is still being asked
+        self._last_looks: dict[str, asyncio.Event] = {}
         self._looked: dict[str, Watch] = {}
         #: of interest, and far; hosts that far ones may be asked at again
         self._hurried: set[str] = set()
@@ -102,7 +107,7 @@ class Poller:
                 await self.ask(source, before.epoch)
             return
         self._removal.take_back(source)
-        self._interrupt(source)
+        self._interrupt(source, None if fresh.held.primary else known)
         if self._in_hand(source):
             self._again[source] = fresh
         elif self._watches.offer(fresh):
@@ -121,10 +126,18 @@ class Poller:
             return
         self._policy.count(watch.bounds, watch.wait, -1)
         self._turns.looks.discard(source)
-        self._interrupt(source)
+        self._interrupt(source, watch)
         self._removal.put(watch)
         if not self._in_hand(source):
             self._removal.begin(source)
+
+    async def rest(self) -> None:
+        """Until no upstream is asked any more for what was let go of; a fetch is ended, a look ends by itself."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REST_SECONDS):
+                for look in list(self._last_looks.values()):
+                    await look.wait()
+        self._last_looks.clear()
 
     async def ask(self, source: str, epoch: int) -> None:
         """Somebody waits for the next outcome."""
@@ -255,8 +268,10 @@ class Poller:
     def _in_hand(self, source: str) -> bool:
         return self._turns.running(source) or self._removal.running(source)
 
-    def _interrupt(self, source: str) -> None:
-        """A fetch that nobody wants any more ends now; a look ends soon by itself."""
+    def _interrupt(self, source: str, lost: Watch | None) -> None:
+        """A fetch that nobody wants any more ends now; a look ends soon by itself. `lost`: somebody else's now."""
+        if lost and lost.held.primary and self._turns.running(source):
+            self._last_looks.setdefault(source, asyncio.Event())
         self._turns.drop_fetch(source)
         self._finds.pop(source, None)
         if source in self._fetching:
@@ -266,6 +281,8 @@ class Poller:
         """Nobody has it in hand any more: on to what comes next."""
         watch = self._watches.get(source)
         self._finds.pop(source, None)
+        if (last := self._last_looks.pop(source, None)) is not None:
+            last.set()
         if source in self._again and self._group is not None:
             self._group.create_task(self.hold(source, anew=True))
         elif watch is not None:

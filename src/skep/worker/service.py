@@ -120,6 +120,8 @@ class Worker:
         post.commands = commanding.runtime
         post.giving = Giving(store, self._data, lambda: link.here, indexing.made)
         store.on_outcome = link.ring
+        if not (self._data / "mirrors").exists():
+            await store.look_now()  # it is a new worker, or its disk was lost
         await post.poller.load()
         try:
             await self._loops(store, post, link, checking, recording)
@@ -229,6 +231,7 @@ class _Post:
                     await self.poller.hold(held.source)
                 case Release(source):
                     await self.poller.drop(source)
+        await self.poller.rest()
 
     async def outcomes(self, after: int, limit: int) -> list[Outcome]:
         return await self._store.outcomes(after, limit)

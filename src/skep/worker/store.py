@@ -55,7 +55,7 @@ class Store:
         fresh = new_id("wrk", now)
 
         async def work(tx: Tx) -> tuple[int, str]:
-            boot = await tx.rows(tables.COUNT, name="boot")
+            boot = await tx.rows(tables.BOOT, now=int(now * 1000))
             await tx.rows(
                 "INSERT INTO meta (name, value) VALUES ('member', :id) ON CONFLICT (name) DO NOTHING", id=fresh
             )
@@ -246,6 +246,11 @@ class Store:
             self._noted, self._resting = noted | self._noted, resting | self._resting
             self._cells = self._cells or counted
             raise
+
+    async def look_now(self) -> None:
+        """At everything: no mirror is where it was."""
+        now = self._clock.now()
+        await self._db.write(lambda tx: tx.rows("UPDATE look SET next_look = :now WHERE next_look > :now", now=now))
 
     async def set_back(self) -> None:
         """The clock was; whoever starts next learns of it."""

@@ -33,6 +33,9 @@ SET_BACK = (
     "UPDATE host SET rests_until = rests_until - :back",
 )
 
+#: higher than any before, also than those of a copy of this file that was used elsewhere
+BOOT = "UPDATE counter SET value = MAX(value + 1, :now) WHERE name = 'boot' RETURNING value"
+
 COUNT = "UPDATE counter SET value = value + 1 WHERE name = :name RETURNING value"
 
 WATCH = """

@@ -1,57 +1,52 @@
-"""`skep status`, `skep token …` and `skep audit`: looking after a server."""
+"""`skep status` and `skep audit`: looking after a server."""
 
-import sys
 import time
 from argparse import Namespace
 from itertools import islice
 
 from skep.client import Client
-from skep.doors.cli import exits
-from skep.doors.cli.listing import print_all, print_json
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.listing import in_json, print_all, print_table
+from skep.doors.cli.terminal import ago
 from skep.errors import BadInput
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def status(args: Namespace) -> int:
-    with Client() as client:
-        answer = client.status()
-    if args.json:
-        print_json(answer)
-        return exits.OK
+def status(client: Client, args: Namespace) -> None:
+    answer = client.status()
+    if in_json(args, answer):
+        return
     now = time.time()
     states = ", ".join(f"{count} {state}" for state, count in sorted(answer.sources.items()))
     print(f"skep {answer.version} at {client.url}, started {ago(answer.started_at, now)}")
     print(f"sources    {sum(answer.sources.values())}" + (f" ({states})" if states else ""))
     print(f"index      {answer.documents} files, {answer.indexed_bytes / 1e6:.1f} MB, {answer.shards} shards")
-    print(f"freshness  {answer.late} late, the stalest looked at {ago(answer.stalest, now)}")
+    looked = f", the stalest looked at {ago(answer.stalest, now)}" if answer.stalest else ""
+    print(f"freshness  {answer.late} late{looked}")
     print(f"orders     {answer.orders_pending} pending, {answer.moving} sources moving")
-    members = [(one.id, one.role, one.state, ago(one.last_alive, now), one.status) for one in answer.members]
+    tasks = answer.tasks
+    print(f"tasks      {tasks.ready} wait, {tasks.placed} have a worker, {tasks.ended} ended within a minute")
+    if not any(one.role == "worker" and one.state == "alive" for one in answer.members):
+        print("workers    none is attached; `skep worker token --join` makes the line that one joins with")
     print()
-    print(table(("MEMBER", "ROLE", "STATE", "SEEN", "DOING"), members, width(sys.stdout)))
+    members = [(one.name, one.role, one.state, ago(one.last_alive, now), one.status, one.id) for one in answer.members]
+    print_table(("MEMBER", "ROLE", "STATE", "HEARD", "DOING", "ID"), members)
     servers = [
         (one.name, " ".join(one.roles), one.state, one.url, f"{one.sources}", f"{one.due}") for one in answer.servers
     ]
     print()
-    print(table(("SERVER", "ROLES", "STATE", "AT", "GATHERED", "DUE"), servers, width(sys.stdout)))
-    processes = [(one.id, ago(one.at, now), one.text) for one in answer.processes]
+    print_table(("SERVER", "ROLES", "STATE", "AT", "GATHERED", "DUE"), servers)
     print()
-    print(table(("PROCESS", "SINCE", "SAYS"), processes, width(sys.stdout)))
-    return exits.OK
+    print_table(("PROCESS", "SINCE", "SAYS"), [(one.id, ago(one.at, now), one.text) for one in answer.processes])
 
 
-def token_create(args: Namespace) -> int:
-    """The token alone on stdout, so that a script can take it."""
-    expires_in = None if args.expires is None else span(args.expires)
-    with Client() as client:
-        new = client.tokens.create(args.subject, args.scope, expires_in)
-    if args.json:
-        print_json(new)
-        return exits.OK
-    print(new.token)
-    print(f"token {new.info.id} for {clean(new.info.subject)}; it is not shown again", file=sys.stderr)
-    return exits.OK
+def audit(client: Client, args: Namespace) -> None:
+    print_all(
+        args,
+        islice(client.audit.list(args.about), args.limit),
+        ("WHEN", "WHO", "VERB", "WHAT"),
+        lambda one, now: (ago(one.at, now), one.caller, one.verb, one.what),
+    )
 
 
 def span(text: str) -> float:
@@ -60,35 +55,3 @@ def span(text: str) -> float:
     if not (number.isascii() and number.isdigit() and int(number) > 0):
         raise BadInput(f"'{text}' is no length of time", hint="such as 90s, 30m, 12h, 30d or 2w")
     return float(int(number) * _UNITS[unit])
-
-
-def token_list(args: Namespace) -> int:
-    with Client() as client:
-        tokens = list(client.tokens.list())
-    return print_all(
-        tokens,
-        ("ID", "SUBJECT", "SCOPES", "CREATED", "EXPIRES"),
-        lambda one, now: (
-            *(one.id, one.subject, ", ".join(one.scopes)),
-            *(ago(one.created_at, now), ago(one.expires_at, now)),
-        ),
-        json=args.json,
-    )
-
-
-def audit(args: Namespace) -> int:
-    with Client() as client:
-        found = list(islice(client.audit.list(args.about), args.limit))
-    return print_all(
-        found,
-        ("WHEN", "WHO", "VERB", "WHAT"),
-        lambda one, now: (ago(one.at, now), one.caller, one.verb, one.what),
-        json=args.json,
-    )
-
-
-def token_revoke(args: Namespace) -> int:
-    with Client() as client:
-        client.tokens.revoke(args.id)
-    print(f"revoked {clean(args.id)}")
-    return exits.OK

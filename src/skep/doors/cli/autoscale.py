@@ -7,25 +7,11 @@ from argparse import Namespace
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.parser import Command
 from skep.doors.cli.terminal import clean
 from skep.errors import BadInput, SkepError
-from skep.fleet.scaling import Aim, Load, wanted
+from skep.fleet.scaling import Aim, wanted
 
 _PLACE = "{n}"
-
-
-def fill(parser: Command) -> None:
-    parser.add_argument("--least", metavar="N", type=int, default=1, help="workers that are always there (1)")
-    parser.add_argument("--most", metavar="N", type=int, default=10, help="workers there are at most (10)")
-    parser.add_argument(
-        "--within", metavar="S", type=float, default=60.0, help="seconds in which what waits should be done (60)"
-    )
-    parser.add_argument("--label", default="", help="only workers with this label count")
-    parser.add_argument("--every", metavar="S", type=float, default=60.0, help="seconds between two looks (60)")
-    parser.add_argument("--once", action="store_true", help="look once")
-    about = "makes it so many workers: `{n}` stands for the number, as in docker service scale workers={n}"
-    parser.add_argument("command", metavar="COMMAND", nargs="+", help=about)
 
 
 def run(args: Namespace) -> int:
@@ -45,21 +31,21 @@ def run(args: Namespace) -> int:
         if args.once:
             return exits.OK if done else exits.TASK_FAILED
         time.sleep(args.every)
+    return exits.OK
 
 
 def _look(args: Namespace, aim: Aim) -> bool:
     """False: the command failed."""
     with Client() as client:
-        tasks, workers = client.status().tasks, client.workers.list()
+        tasks, workers = client.workers.load(args.label), client.workers.list()
     alive = [
         one for one in workers if one.member.state == "alive" and (not args.label or args.label in one.offer.labels)
     ]
-    load = Load(len(alive), tasks.ready, tasks.placed, tasks.ended)
-    number = wanted(load, aim)
-    if number == load.workers:
+    number = wanted(len(alive), tasks, aim)
+    if number == len(alive):
         return True
-    why = f"{load.ready} tasks wait, {load.placed} have a worker, {load.ended} ended within a minute"
-    print(f"{load.workers} -> {number} workers: {why}", flush=True)
+    why = f"{tasks.ready} tasks wait for them, they have {tasks.placed}, {tasks.ended} ended within a minute"
+    print(f"{len(alive)} -> {number} workers: {why}", flush=True)
     try:
         code = subprocess.run([word.replace(_PLACE, str(number)) for word in args.command], check=False).returncode
     except OSError as error:

@@ -6,14 +6,13 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from skep.doors.cli import exits
 from skep.doors.cli.server import settings_of
 from skep.errors import BadInput
 from skep.link.authority import Authority
 from skep.link.join import CA_CERT
 
 
-def init(args: Namespace) -> int:
+def init(args: Namespace) -> None:
     settings, _ = settings_of(args)
     folder = Path(settings.data) / "tls"
     hosts = list(dict.fromkeys([*args.hosts, socket.gethostname(), "localhost", "127.0.0.1", "::1"]))
@@ -21,10 +20,9 @@ def init(args: Namespace) -> int:
     authority.issue(hosts, folder)
     print(f"{'a new CA' if authority.is_new else 'the CA that was there'}, and a certificate for {', '.join(hosts)}")
     print(f"in {folder}; keep ca.key to yourself. A running coordinator uses them after a restart")
-    return exits.OK
 
 
-def issue(args: Namespace) -> int:
+def issue(args: Namespace) -> None:
     settings, _ = settings_of(args)
     folder, out = Path(settings.data) / "tls", Path(args.out)
     if not (folder / CA_CERT).exists():
@@ -32,7 +30,6 @@ def issue(args: Namespace) -> int:
     _authority(folder).issue(args.hosts, out)
     shutil.copyfile(folder / CA_CERT, out / CA_CERT)
     print(f"a certificate for {', '.join(args.hosts)} in {out}: put its files into DATA/tls of that coordinator")
-    return exits.OK
 
 
 def _authority(folder: Path) -> Authority:

@@ -5,7 +5,6 @@ from argparse import Namespace
 
 import shtab
 
-from skep.doors.cli import exits
 from skep.doors.cli.parser import FullCommand, build
 
 #: words of a query are completed by the server, which knows sources and languages; without one, not at all
@@ -21,7 +20,6 @@ _PREAMBLE = {
 }
 
 
-def show(args: Namespace) -> int:
+def show(args: Namespace) -> None:
     script = shtab.complete(build(FullCommand), shell=args.shell, preamble=_PREAMBLE.get(args.shell, ""))
     sys.stdout.write(script + "\n")
-    return exits.OK

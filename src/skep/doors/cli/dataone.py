@@ -1,93 +1,102 @@
 """`skep dataone …`: Member Nodes and what was harvested from them."""
 
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+
+import msgspec
 
 from skep.client import Client
-from skep.doors.cli import exits
-from skep.doors.cli.listing import print_json
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.listing import in_json, print_all, print_facts, tell
+from skep.doors.cli.terminal import ago, clean
 from skep.errors import BadInput
 from skep.model.dataone import MemberNode, NodeEdit, Story
 
 _HEAD = ("NODE", "NAME", "STATE", "HELD", "QUEUED", "PARKED", "LISTED", "NOTE")
 
 
-def nodes(args: Namespace) -> int:
-    with Client() as client:
-        return _show(client.dataone.nodes(), args.json)
+def nodes(client: Client, args: Namespace) -> None:
+    _show(args, client.dataone.nodes())
 
 
-def node(args: Namespace) -> int:
-    with Client() as client:
-        return _show([client.dataone.node(args.node)], args.json)
+def node(client: Client, args: Namespace) -> None:
+    one, now = client.dataone.node(args.node), time.time()
+    if in_json(args, one):
+        return
+    facts = {
+        "node": one.id,
+        "name": one.name,
+        "url": one.url,
+        "state": _state(one),
+        "objects": _counts(one.objects),
+        "verdicts": _counts(one.verdicts),
+        "listed": ago(one.listed_at or None, now),
+        "place": f"everything dated before {_moment(one.place)} is listed" if one.place else "",
+        "pass": "" if one.full_place is None else f"over everything, at {_moment(one.full_place)}",
+        "next": ago(one.next_at, now) if one.next_at else "",
+        "limits": msgspec.json.encode(one.limits).decode().strip("{}"),
+        "skew": f"its clock is {one.skew:+.1f} s ahead" if one.skew else "",
+        "note": one.note,
+    }
+    print_facts(facts, 10)
 
 
-def approve(args: Namespace) -> int:
-    with Client() as client:
-        return _show([client.dataone.approve(args.node)], args.json)
+def approve(client: Client, args: Namespace) -> None:
+    _show(args, [client.dataone.approve(args.node)])
 
 
-def put(args: Namespace) -> int:
+def put(client: Client, args: Namespace) -> None:
     edit = NodeEdit(args.paused, args.connections, args.rate, args.bytes)
-    with Client() as client:
-        return _show([client.dataone.set(args.node, edit)], args.json)
+    _show(args, [client.dataone.set(args.node, edit)])
 
 
-def reconcile(args: Namespace) -> int:
+def reconcile(client: Client, args: Namespace) -> None:
     try:
         since = datetime.fromisoformat(args.since).timestamp() if args.since else None
     except ValueError:
         raise BadInput(f"{args.since!r} is no time", hint="such as 2026-01-31T12:00:00Z") from None
-    with Client() as client:
-        return _show([client.dataone.reconcile(args.node, since)], args.json)
+    if not args.dry_run:
+        _show(args, [client.dataone.reconcile(args.node, since)])
+        return
+    found = client.dataone.preview(args.node, since)
+    named = "".join(f"\n  {clean(pid)}" for pid in found.named)
+    if not in_json(args, found):
+        print(f"{found.total:,} listed, {found.listed:,} compared: {_counts(found.counts)}{named}")
 
 
-def replay(args: Namespace) -> int:
-    with Client() as client:
-        return _show([client.dataone.replay(args.node, args.pid)], args.json)
+def replay(client: Client, args: Namespace) -> None:
+    _show(args, [client.dataone.replay(args.node, args.pid)])
 
 
-def explain(args: Namespace) -> int:
-    with Client() as client:
-        story = client.dataone.explain(args.pid)
-    if args.json:
-        print_json(story)
-    else:
+def explain(client: Client, args: Namespace) -> None:
+    story = client.dataone.explain(args.pid)
+    if not in_json(args, story):
         print("\n".join(clean(line) for line in _tell(story, time.time())))
-    return exits.OK
 
 
-def index(args: Namespace) -> int:
-    with Client() as client:
-        found = client.dataone.index(bulk=args.bulk, audit=args.audit)
-    if args.json:
-        print_json(found)
-    else:
-        mode = "bulk-load mode, nothing is indexed" if found.bulk else "indexing"
-        print(f"{mode}: {found.waiting:,} waiting, the oldest since {ago(found.oldest, time.time())}")
-    return exits.OK
+def index(client: Client, args: Namespace) -> None:
+    found = client.dataone.index(bulk=args.bulk, audit=args.audit)
+    mode = "bulk-load mode, nothing is indexed" if found.bulk else "indexing"
+    oldest = f", the oldest since {ago(found.oldest, time.time())}" if found.oldest else ""
+    tell(args, found, f"{mode}: {found.waiting:,} waiting{oldest}")
 
 
-def _show(found: Sequence[MemberNode], json: bool) -> int:
-    if json:
-        for one in found:
-            print_json(one)
-        return exits.OK
-    now = time.time()
-    rows = [
-        (
-            *(one.id, one.name, _state(one)),
-            *(str(one.objects.get(state, 0)) for state in ("held", "queued", "parked")),
-            *(ago(one.listed_at or None, now), one.note),
-        )
-        for one in found
-    ]
-    print(table(_HEAD, rows, width(sys.stdout)))
-    return exits.OK
+def _show(args: Namespace, found: Sequence[MemberNode]) -> None:
+    print_all(args, found, _HEAD, _row)
+
+
+def _row(one: MemberNode, now: float) -> tuple[str, ...]:
+    counts = (str(one.objects.get(state, 0)) for state in ("held", "queued", "parked"))
+    return one.id, one.name, _state(one), *counts, ago(one.listed_at or None, now), one.note
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {name}" for name, n in found.items())
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _state(one: MemberNode) -> str:

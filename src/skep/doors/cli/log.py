@@ -5,7 +5,6 @@ import time
 from argparse import Namespace
 
 from skep.client import Client
-from skep.doors.cli import exits
 from skep.doors.cli.listing import print_json
 from skep.doors.cli.terminal import clean
 from skep.model.log import LogLine
@@ -13,17 +12,15 @@ from skep.model.log import LogLine
 _WAIT_SECONDS = 30.0
 
 
-def show(args: Namespace) -> int:
+def show(client: Client, args: Namespace) -> None:
     asked = {"level": args.level, "process": args.process, "about": args.about}
-    with Client() as client:
-        lines = client.log(limit=args.lines, **asked)
+    lines = client.log(limit=args.lines, **asked)
+    _print(lines, args.json)
+    last = lines[-1].n if lines else 0
+    while args.follow:
+        lines = client.log(after=last, limit=1000, wait=_WAIT_SECONDS, **asked)
         _print(lines, args.json)
-        last = lines[-1].n if lines else 0
-        while args.follow:
-            lines = client.log(after=last, limit=1000, wait=_WAIT_SECONDS, **asked)
-            _print(lines, args.json)
-            last = lines[-1].n if lines else last
-    return exits.OK
+        last = lines[-1].n if lines else last
 
 
 def _print(lines: list[LogLine], as_json: bool) -> None:

@@ -2,23 +2,26 @@
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
 from skep.doors.cli import exits
 from skep.doors.cli.parser import build
-from skep.doors.cli.search_words import guarded
+from skep.doors.cli.query import guarded
 from skep.doors.cli.terminal import clean
-from skep.errors import SkepError
+from skep.errors import BadInput, SkepError
+
+#: characters of a query shown before and after the place that is wrong
+_AROUND = 100
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     args = build().parse_args(guarded(sys.argv[1:] if argv is None else argv))
-    module, function = args.run.split(":")
     try:
-        code: int = getattr(import_module(f"skep.doors.cli.{module}"), function)(args)
+        code = _run(args)
         sys.stdout.flush()
     except SkepError as error:
         complain(error, " ".join(getattr(args, "query", ())) or getattr(args, "selector", ""))
@@ -32,11 +35,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _run(args: Namespace) -> int:
+    module, function = args.run.split(":")
+    run = getattr(import_module(f"skep.doors.cli.{module}"), function)
+    if not args.asks:
+        return run(args) or exits.OK
+    from skep.client import Client
+
+    try:
+        with Client() as client:
+            return run(client, args) or exits.OK
+    except UnicodeEncodeError as error:  # something to be sent: what is printed is escaped
+        raise BadInput(f"this is not UTF-8: {error.object[error.start :][:_AROUND]}") from error
+
+
 def complain(error: SkepError, text: str = "") -> None:
     """`text` is what the error's column points into."""
     lines = [f"skep: {error.message}"]
     if error.column and text:
-        lines += [f"  {text}", "  " + " " * (error.column - 1) + "^"]
+        start = max(0, error.column - _AROUND)
+        lines += [f"  {text[start : start + 2 * _AROUND]}", "  " + " " * (error.column - 1 - start) + "^"]
     if error.hint:
         lines.append(f"hint: {error.hint}")
     print("\n".join(clean(line) for line in lines), file=sys.stderr)

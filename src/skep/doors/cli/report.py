@@ -1,34 +1,27 @@
 """`skep report`: what analysis found out about a source."""
 
-import sys
 from argparse import Namespace
 
 from skep.client import Client
-from skep.doors.cli import exits
-from skep.doors.cli.listing import print_json
-from skep.doors.cli.terminal import clean, table, width
+from skep.doors.cli.listing import in_json, print_table
+from skep.doors.cli.terminal import clean
 from skep.model.report import Hot, Report, Share
 
 _LANGUAGES, _FUNCTIONS = 12, 10
 
 
-def report(args: Namespace) -> int:
-    with Client() as client:
-        answer = client.sources.report(args.ref, args.commit)
-    if args.json:
-        print_json(answer)
-        return exits.OK
-    found, room = answer.report, width(sys.stdout)
+def report(client: Client, args: Namespace) -> None:
+    answer = client.sources.report(args.ref, args.commit)
+    if in_json(args, answer):
+        return
+    found = answer.report
     print(clean(f"{answer.name} at {found.commit[:12]}  licence: {found.licence or 'unknown'}"))
-    print(_totals(found))
+    print(_totals(found) + "\n")
     rows = [_share(one.name or "other", one.share) for one in found.languages[:_LANGUAGES]]
-    print("\n" + table(("LANGUAGE", "FILES", "LINES", "COMMENTS", "BYTES"), rows, room))
+    print_table(("LANGUAGE", "FILES", "LINES", "COMMENTS", "BYTES"), rows)
     if found.hot:
-        print(
-            "\n"
-            + table(("SCORE", "COMPLEXITY", "FUNCTION", "PLACE"), [_hot(one) for one in found.hot[:_FUNCTIONS]], room)
-        )
-    return exits.OK
+        print()
+        print_table(("SCORE", "COMPLEXITY", "FUNCTION", "PLACE"), [_hot(one) for one in found.hot[:_FUNCTIONS]])
 
 
 def _totals(found: Report) -> str:

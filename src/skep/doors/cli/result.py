@@ -8,70 +8,59 @@ from pathlib import Path
 import msgspec
 
 from skep.client import Client
-from skep.doors.cli import exits
-from skep.doors.cli.listing import print_all, print_json
+from skep.doors.cli.listing import in_json, print_all, tell
 from skep.doors.cli.plot import plot
 from skep.doors.cli.terminal import ago, clean, width
 from skep.errors import BadInput
-from skep.model.result import MEASURES, Result, Series
+from skep.model.result import MEASURES, Aggregate, Result, Series
 from skep.results.readers import LARGEST, read
 
 _HEAD = ("BENCHMARK", "GROUP", "METRIC", "VALUE", "COMMIT", "MACHINE", "RECORDED")
 
 
-def listing(args: Namespace) -> int:
+def listing(client: Client, args: Namespace) -> None:
     def row(one: Result, now: float) -> list[str]:
         value = one.kind if one.kind == "failure" else f"{one.value:g} {one.unit}".strip()
         return [one.benchmark, one.group, one.metric, value, one.commit[:12], one.machine, ago(one.at, now)]
 
-    with Client() as client:
-        found = list(islice(client.results.list(args.where, order=args.order), args.limit))
-    return print_all(found, _HEAD, row, json=args.json)
+    print_all(args, islice(client.results.list(args.where, order=args.order), args.limit), _HEAD, row)
 
 
-def show(args: Namespace) -> int:
-    with Client() as client:
-        found = client.results.show(args.id)
-    if args.json:
-        print_json(found)
-        return exits.OK
+def show(client: Client, args: Namespace) -> None:
+    found = client.results.show(args.id)
+    if in_json(args, found):
+        return
     for key, value in msgspec.to_builtins(found).items():
         if value not in ("", [], {}):
             print(f"{key:<12}{clean(str(value))}")
-    return exits.OK
 
 
-def record(args: Namespace) -> int:
+def record(client: Client, args: Namespace) -> None:
     # one byte more than may be there: then it is refused by its size
     try:
         with sys.stdin.buffer if args.file == "-" else Path(args.file).open("rb") as file:
             drafts = read(args.file, file.read(LARGEST + 1))
     except OSError as error:
         raise BadInput(f"cannot read {args.file}: {error.strerror}") from error
-    with Client() as client:
-        done = client.results.record(args.task, drafts)
-    print_json({"recorded": done}) if args.json else print(f"{done} recorded")
-    return exits.OK
+    done = client.results.record(args.task, drafts)
+    tell(args, {"recorded": done}, f"{done} recorded")
 
 
-def series(args: Namespace) -> int:
-    with Client() as client:
-        found = client.results.series(args.where)
+def series(client: Client, args: Namespace) -> None:
+    found = client.results.series(args.where)
     head = [name.upper() for name in Series.__struct_fields__]
-    return print_all(found, head, lambda one, _: [part or "" for part in msgspec.structs.astuple(one)], json=args.json)
+    print_all(args, found, head, lambda one, _: [part or "" for part in msgspec.structs.astuple(one)])
 
 
-def show_plot(args: Namespace) -> int:
-    with Client() as client:
-        curves = client.results.series(args.where)
-        for one in curves[: args.limit]:
-            found = [point for point in client.results.points(one) if point.kind != "failure"]
-            _draw(one, found, args.rows)
+def show_plot(client: Client, args: Namespace) -> None:
+    curves = client.results.series(args.where)
+    for one in curves[: args.limit]:
+        found = [point for point in client.results.points(one) if point.kind != "failure"]
+        _draw(one, found, args.rows)
     if len(curves) > args.limit:
         print(f"{len(curves) - args.limit} more curves; a filter, or --limit, chooses", file=sys.stderr)
     if not curves:
         print("no such curves yet", file=sys.stderr)
-    return exits.OK
 
 
 def _draw(series: Series, points: list[Result], rows: int) -> None:
@@ -87,24 +76,18 @@ def _draw(series: Series, points: list[Result], rows: int) -> None:
         print(f"{'':>{left}}  {points[0].commit[:12]} … {points[-1].commit[:12]}, {len(points)} commits\n")
 
 
-def aggregate(args: Namespace) -> int:
+def aggregate(client: Client, args: Namespace) -> None:
     by = args.by.split(",") if args.by else []
-    with Client() as client:
-        found = client.results.aggregate(args.where, by)
+
+    def row(one: Aggregate, _: float) -> list[str]:
+        measures = (f"{getattr(one, name):g}" for name in MEASURES)
+        return [*map(str, one.by.values()), one.metric, one.unit, *measures]
+
     head = [name.upper() for name in (*by, "metric", "unit", *MEASURES)]
-    return print_all(
-        found,
-        head,
-        lambda one, _: [
-            *map(str, one.by.values()), one.metric, one.unit, *(f"{getattr(one, name):g}" for name in MEASURES),
-        ],
-        json=args.json,
-    )  # fmt: skip
+    print_all(args, client.results.aggregate(args.where, by), head, row)
 
 
-def export(args: Namespace) -> int:
+def export(client: Client, args: Namespace) -> None:
     fields = args.fields.split(",") if args.fields else []
-    with Client() as client:
-        for line in client.results.export(args.where, fields=fields, order=args.order, format=args.format):
-            print(line)
-    return exits.OK
+    for line in client.results.export(args.where, fields=fields, order=args.order, format=args.format):
+        print(line)

@@ -1,4 +1,5 @@
-"""`skep search`: grouped and coloured for people, one line per match for pipes, one object per match for programs."""
+"""`skep search`: grouped and coloured for people, one line per match for pipes, one object per match for programs; and
+`skep searches`."""
 
 import sys
 import time
@@ -9,6 +10,7 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
+from skep.doors.cli.listing import print_all, tell
 from skep.doors.cli.terminal import ago, clean, colourful, paint
 from skep.model.excerpt import Row, excerpts
 from skep.model.search_answers import Hit, SearchAnswer
@@ -17,15 +19,14 @@ from skep.model.search_answers import Hit, SearchAnswer
 _MOST_COUNTED = 100_000
 
 
-def search(args: Namespace) -> int:
+def search(client: Client, args: Namespace) -> int:
     text = " ".join(args.query)
-    with Client() as client:
-        if args.complete:
-            return _complete(client, text)
-        if args.count:
-            return _count(client.search(text, 1, count=_MOST_COUNTED), args.json)
-        text = f"{text} type:file" if args.files else text
-        answer = client.search(text, args.lines, context=args.context, explain=args.explain)
+    if args.complete:
+        return _complete(client, text)
+    if args.count:
+        return _count(args, client.search(text, 1, count=_MOST_COUNTED))
+    text = f"{text} type:file" if args.files else text
+    answer = client.search(text, args.lines, context=args.context, explain=args.explain)
     if args.json:
         lines = _objects(answer)
     elif colourful(args.color, sys.stdout):
@@ -36,9 +37,14 @@ def search(args: Namespace) -> int:
         sys.stdout.write(line + "\n")
     if answer.partial:
         sys.stdout.flush()
-        shown = f"{len(answer.commits)} commits" if answer.commits else f"{answer.lines} lines"
-        print(f"skep: {shown} shown; there may be more (--lines N shows more)", file=sys.stderr)
+        print(f"skep: {_shown(answer)} shown; there may be more (--lines N shows more)", file=sys.stderr)
     return exits.OK if answer.hits or answer.sources or answer.records or answer.commits else exits.NOTHING_FOUND
+
+
+def _shown(answer: SearchAnswer) -> str:
+    few = {"commits": len(answer.commits), "sources": len(answer.sources), "records": len(answer.records)}
+    counts = few | {"lines": answer.lines, "files": len(answer.hits)}
+    return next((f"{count} {kind}" for kind, count in counts.items() if count), "nothing")
 
 
 def _complete(client: Client, text: str) -> int:
@@ -48,15 +54,13 @@ def _complete(client: Client, text: str) -> int:
     return exits.OK
 
 
-def _count(answer: SearchAnswer, json: bool) -> int:
+def _count(args: Namespace, answer: SearchAnswer) -> int:
     counted = answer.counted
     more = "" if counted.exact else "+"
-    if json:
-        sys.stdout.write(msgspec.json.encode(counted).decode() + "\n")
-    elif answer.commits:
-        sys.stdout.write(f"{counted.files:,}{more} commits\n")
-    else:
-        sys.stdout.write(f"{counted.lines:,}{more} lines in {counted.files:,}{more} files\n")
+    lines = f"{counted.lines:,}{more} lines in {counted.files:,}{more} files"
+    others = {"commits": answer.commits, "sources": answer.sources, "records": answer.records}
+    kind = next((kind for kind, found in others.items() if found), "")
+    tell(args, counted, f"{counted.files:,}{more} {kind}" if kind else lines)
     return exits.OK if counted.files else exits.NOTHING_FOUND
 
 
@@ -155,3 +159,22 @@ def _marked(row: Row) -> str:
 
 def _words(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def save(client: Client, args: Namespace) -> None:
+    saved = client.searches.save(args.name, " ".join(args.query), topic=args.topic, first=args.first)
+    tell(args, saved, f"what newly matches {saved.name} is told on {saved.topic}")
+
+
+def listing(client: Client, args: Namespace) -> None:
+    print_all(
+        args,
+        client.searches.list(),
+        ("NAME", "TOPIC", "OWNER", "QUERY"),
+        lambda one, _: (one.name, one.topic, one.owner, one.query),
+        none="no saved searches yet",
+    )
+
+
+def remove(client: Client, args: Namespace) -> None:
+    client.searches.remove(args.name)

@@ -3,13 +3,17 @@
 import os
 import sys
 from argparse import Namespace
+from functools import partial
 from importlib import import_module
 
 import msgspec
 
 from skep.config import Role, Settings
-from skep.config_load import FIELDS, Origins, load, load_benchmarks, load_credentials, load_rules
+from skep.config_load import FIELDS, Origins, load, load_tables
 from skep.doors.cli.source import absolute
+from skep.model.benchmark import BenchmarkSpec
+from skep.model.credential import CredentialSpec
+from skep.model.rule import RuleSpec
 
 
 def settings_of(args: Namespace) -> tuple[Settings, Origins]:
@@ -26,22 +30,6 @@ def up(args: Namespace) -> int:
     return _run(settings, args, tuple(absolute(url) for url in args.add))
 
 
-def coordinator(args: Namespace) -> int:
-    return _alone("coordinator", args)
-
-
-def aggregator(args: Namespace) -> int:
-    return _alone("aggregator", args)
-
-
-def manager(args: Namespace) -> int:
-    return _alone("manager", args)
-
-
-def worker(args: Namespace) -> int:
-    return _alone("worker", args)
-
-
 def _alone(role: Role, args: Namespace) -> int:
     """With those beside it that the settings name together with it; a file for other machines changes nothing."""
     settings, origins = settings_of(args)
@@ -50,10 +38,15 @@ def _alone(role: Role, args: Namespace) -> int:
     return _run(settings, args)
 
 
+coordinator = partial(_alone, "coordinator")
+aggregator = partial(_alone, "aggregator")
+manager = partial(_alone, "manager")
+worker = partial(_alone, "worker")
+
+
 def _run(settings: Settings, args: Namespace, urls: tuple[str, ...] = ()) -> int:
     if not {"coordinator", "aggregator"} & set(settings.roles):
         return import_module("skep.roles.member").main(settings) or 0
-    rules = load_rules(os.environ, config=args.config)
-    benchmarks = load_benchmarks(os.environ, config=args.config)
-    credentials = load_credentials(os.environ, config=args.config)
-    return import_module("skep.roles.up").main(settings, urls, rules, credentials, benchmarks) or 0
+    read = partial(load_tables, environ=os.environ, config=args.config)
+    tables = (read(kind) for kind in (RuleSpec, CredentialSpec, BenchmarkSpec))
+    return import_module("skep.roles.up").main(settings, urls, *tables) or 0

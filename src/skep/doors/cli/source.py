@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable
@@ -14,9 +13,10 @@ import msgspec
 
 from skep.client import Client
 from skep.doors.cli import exits
-from skep.doors.cli.listing import print_all, print_json
+from skep.doors.cli.files import read_text
+from skep.doors.cli.listing import in_json, print_all, print_facts, tell
 from skep.doors.cli.main import complain
-from skep.doors.cli.terminal import Bar, ago, clean
+from skep.doors.cli.terminal import Bar, ago, clean, sure
 from skep.errors import BadInput, SkepError
 from skep.model.answers import Fetching
 from skep.model.caller import Visibility
@@ -26,56 +26,43 @@ from skep.model.source import Source
 _AT_ONCE = 1_000
 
 
-def add(args: Namespace) -> int:
+def add(client: Client, args: Namespace) -> int:
     """Every URL is tried; the exit code is that of the first that went wrong."""
     if args.file is not None:
-        return _add_file(args)
+        return _add_file(client, args)
     if not args.url:
         raise BadInput("nothing to add", hint="give URLs, or --file with one in each line")
     code, added = exits.OK, []
-    with Client() as client:
-        for url in args.url:
-            try:
-                visibility: Visibility = "private" if args.private else "public"
-                labels = args.label or ()
-                answer = client.sources.add(absolute(url), kind=args.kind, visibility=visibility, labels=labels)
-            except SkepError as error:
-                complain(error)
-                code = code or exits.code_of(error)
-                continue
-            added.append(answer.source)
-            if not args.wait:
-                _tell(answer.source, "added" if answer.created else "known already", args.json)
-        for source in added if args.wait else ():
-            code = _settle(client, source, 0.0, args.json) or code
+    for url in args.url:
+        try:
+            visibility: Visibility = "private" if args.private else "public"
+            labels = args.label or ()
+            answer = client.sources.add(absolute(url), kind=args.kind, visibility=visibility, labels=labels)
+        except SkepError as error:
+            complain(error)
+            code = code or exits.code_of(error)
+            continue
+        added.append(answer.source)
+        if not args.wait:
+            _tell(args, answer.source, "added" if answer.created else "known already")
+    for source in added if args.wait else ():
+        code = _settle(client, args, source, 0.0) or code
     return code
 
 
-def _add_file(args: Namespace) -> int:
+def _add_file(client: Client, args: Namespace) -> int:
     if args.url or args.wait:
         raise BadInput("--file stands alone: neither URLs nor --wait go with it")
     visibility, labels = "private" if args.private else None, args.label
-    wanted = [
-        {"url": absolute(url), "visibility": visibility, "labels": labels} for url in addresses(_lines(args.file))
-    ]
+    urls = addresses(read_text(args.file).splitlines())
+    wanted = [{"url": absolute(url), "visibility": visibility, "labels": labels} for url in urls]
     code = exits.OK
-    with Client() as client:
-        for first in range(0, len(wanted), _AT_ONCE):
-            for item in client.sources.bulk(wanted[first : first + _AT_ONCE]).items:
-                if args.json:
-                    print_json(item)
-                else:
-                    print(clean(f"{item.status}  {item.url}" + (f"  {item.reason}" if item.reason else "")))
-                if item.status == "refused":
-                    code = exits.BAD_INPUT
+    for first in range(0, len(wanted), _AT_ONCE):
+        for item in client.sources.bulk(wanted[first : first + _AT_ONCE]).items:
+            tell(args, item, f"{item.status}  {item.url}" + (f"  {item.reason}" if item.reason else ""))
+            if item.status == "refused":
+                code = exits.BAD_INPUT
     return code
-
-
-def _lines(file: str) -> list[str]:
-    try:
-        return sys.stdin.readlines() if file == "-" else Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {file}: {error}") from error
 
 
 def addresses(lines: Iterable[str]) -> list[str]:
@@ -91,26 +78,24 @@ def absolute(url: str) -> str:
     return os.path.abspath(Path(url).expanduser())  # noqa: PTH100 - folds `..` without following links
 
 
-def listing(args: Namespace) -> int:
-    with Client() as client:
-        return print_all(
-            client.sources.list(state=args.state),
-            ("NAME", "STATE", "FETCHED", "NEXT POLL", "ID", "NOTE"),
-            lambda one, now: (
-                *(one.name, one.state, ago(one.last_fetched, now), ago(one.next_poll, now)),
-                *(one.id, _note(one)),
-            ),
-            json=args.json,
-            none="no sources yet; `skep source add URL` mirrors one",
-        )
+def listing(client: Client, args: Namespace) -> int:
+    print_all(
+        args,
+        client.sources.list(state=args.state),
+        ("NAME", "STATE", "FETCHED", "NEXT POLL", "ID", "NOTE"),
+        lambda one, now: (
+            *(one.name, one.state, ago(one.last_fetched, now), ago(one.next_poll, now)),
+            *(one.id, _note(one)),
+        ),
+        none="no sources yet; `skep source add URL` mirrors one",
+    )
+    return exits.OK
 
 
-def show(args: Namespace) -> int:
-    with Client() as client:
-        source = client.sources.show(args.ref)
-    if args.json:
-        print_json(source)
-        return exits.OK
+def show(client: Client, args: Namespace) -> None:
+    source = client.sources.show(args.ref)
+    if in_json(args, source):
+        return
     now = time.time()
     facts = {
         "name": source.name,
@@ -131,20 +116,17 @@ def show(args: Namespace) -> int:
         "next poll": ago(source.next_poll, now),
         "added": ago(source.added_at, now),
     }
-    print("\n".join(f"{key:<11}{clean(value)}" for key, value in facts.items() if value))
-    return exits.OK
+    print_facts(facts, 11)
 
 
-def update(args: Namespace) -> int:
+def update(client: Client, args: Namespace) -> None:
     labels = None if args.label is None else [label for label in args.label if label]
     url = None if args.url is None else absolute(args.url)
     settings = None if args.set is None else dict(_setting(text) for text in args.set)
     if (url, labels, args.visibility, settings) == (None, None, None, None):
         raise BadInput("nothing to change", hint="give --url, --label, --set, --private or --public")
-    with Client() as client:
-        source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels, settings=settings)
-    _tell(source, "updated", args.json)
-    return exits.OK
+    source = client.sources.update(args.ref, url=url, visibility=args.visibility, labels=labels, settings=settings)
+    _tell(args, source, "updated")
 
 
 def _setting(text: str) -> tuple[str, object]:
@@ -162,55 +144,45 @@ def _setting(text: str) -> tuple[str, object]:
     return key, value
 
 
-def fetch(args: Namespace) -> int:
-    with Client() as client:
-        return _fetched(client, client.sources.fetch(args.ref), args)
+def fetch(client: Client, args: Namespace) -> int:
+    return _fetched(client, client.sources.fetch(args.ref), args)
 
 
-def fetch_url(args: Namespace) -> int:
-    with Client() as client:
-        asked = client.sources.fetch_url(absolute(args.url), visibility="private" if args.private else "public")
-        return _fetched(client, asked, args)
+def fetch_url(client: Client, args: Namespace) -> int:
+    asked = client.sources.fetch_url(absolute(args.url), visibility="private" if args.private else "public")
+    return _fetched(client, asked, args)
 
 
-def accept(args: Namespace) -> int:
-    with Client() as client:
-        source = client.sources.accept(args.ref)
-        if args.wait:
-            return _settle(client, source, math.nextafter(source.last_looked or 0.0, math.inf), args.json)
-    _tell(source, "will be looked at now", args.json)
+def accept(client: Client, args: Namespace) -> int:
+    source = client.sources.accept(args.ref)
+    if args.wait:
+        return _settle(client, args, source, math.nextafter(source.last_looked or 0.0, math.inf))
+    _tell(args, source, "will be looked at now")
     return exits.OK
 
 
 def _fetched(client: Client, asked: Fetching, args: Namespace) -> int:
     if args.wait or args.commit:
-        return _settle(client, asked.source, asked.asked_at, args.json, args.commit)
-    _tell(asked.source, "will be looked at now", args.json)
+        return _settle(client, args, asked.source, asked.asked_at, args.commit)
+    _tell(args, asked.source, "will be looked at now")
     return exits.OK
 
 
-def reindex(args: Namespace) -> int:
+def reindex(client: Client, args: Namespace) -> None:
     if bool(args.ref) == args.all:
         raise BadInput("which source?", hint="name one, or say --all for every source")
-    with Client() as client:
-        for ref in [args.ref] if args.ref else (source.id for source in client.sources.list()):
-            _tell(client.sources.reindex(ref), "will be indexed anew", args.json)
-    return exits.OK
+    for ref in [args.ref] if args.ref else (source.id for source in client.sources.list()):
+        _tell(args, client.sources.reindex(ref), "will be indexed anew")
 
 
-def remove(args: Namespace) -> int:
-    with Client() as client:
-        source = client.sources.show(args.ref)
-        if not args.yes and sys.stdin.isatty() and sys.stderr.isatty():
-            print(f"remove {clean(source.name)} and its mirror? [y/N] ", end="", file=sys.stderr, flush=True)
-            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-                raise BadInput("nothing was removed")
-        client.sources.remove(source.id)
+def remove(client: Client, args: Namespace) -> None:
+    source = client.sources.show(args.ref)
+    sure(args, f"remove {source.name} and its mirror?")
+    client.sources.remove(source.id)
     print(f"removed {clean(source.name)}")
-    return exits.OK
 
 
-def _settle(client: Client, source: Source, looked_after: float, as_json: bool, commit: str = "") -> int:
+def _settle(client: Client, args: Namespace, source: Source, looked_after: float, commit: str = "") -> int:
     """Waits until it is searchable (OK) or failing (FAILED_SOURCE), and shows how far it is meanwhile."""
     bar = Bar()
     while True:
@@ -224,7 +196,7 @@ def _settle(client: Client, source: Source, looked_after: float, as_json: bool, 
         bar.show(waited.source.name, stage, done, total)
     bar.done()
     source = waited.source
-    _tell(source, "is searchable" if source.state == "current" else source.state, as_json)
+    _tell(args, source, "is searchable" if source.state == "current" else source.state)
     if source.state == "current":
         return exits.OK
     reason = source.failure.message if source.failure else f"its state is {source.state}"
@@ -238,8 +210,5 @@ def _note(source: Source) -> str:
     return source.failure.message if source.failure else ""
 
 
-def _tell(source: Source, what: str, as_json: bool) -> None:
-    if as_json:
-        print_json(source)
-    else:
-        print(clean(f"{source.id}  {source.name}  {what}"), flush=True)
+def _tell(args: Namespace, source: Source, what: str) -> None:
+    tell(args, source, f"{source.id}  {source.name}  {what}")

@@ -10,8 +10,8 @@ from skep.client import Client
 from skep.client.spaces import Space
 from skep.doors.cli import exits
 from skep.doors.cli.admin import span
-from skep.doors.cli.listing import print_all, print_json
-from skep.doors.cli.terminal import clean
+from skep.doors.cli.listing import print_all, print_json, tell
+from skep.doors.cli.terminal import clean, sure
 from skep.errors import BadInput, NotFound
 from skep.model.space import Field, Fields, Typed
 
@@ -21,40 +21,33 @@ _TYPES = {":str": Typed("str"), ":int": Typed("int"), ":float": Typed("float"), 
 _TYPES[":any"] = Typed("any")
 
 
-def listing(args: Namespace) -> int:
-    with Client() as client:
-        spaces = list(client.spaces.list())
-    return print_all(
-        spaces, ("NAME", "TUPLES", "TAKEN"), lambda one, _: (one.name, str(one.size), str(one.taken)), json=args.json
-    )
+def listing(client: Client, args: Namespace) -> None:
+    head = ("NAME", "TUPLES", "TAKEN")
+    print_all(args, client.spaces.list(), head, lambda one, _: (one.name, str(one.size), str(one.taken)))
 
 
-def put(args: Namespace) -> int:
-    with Client() as client:
-        seq = client.space(args.space).put(*(field(word) for word in args.fields), id=args.id)
-    print_json({"seq": seq}) if args.json else print(seq)
-    return exits.OK
+def put(client: Client, args: Namespace) -> None:
+    seq = client.space(args.space).put(*(field(word) for word in args.fields), id=args.id)
+    tell(args, {"seq": seq}, str(seq))
 
 
-def get(args: Namespace) -> int:
+def get(client: Client, args: Namespace) -> int:
     """What is printed is acknowledged: a reader that is gone by then has not taken it."""
     template = [part(word) for word in args.fields]
-    with Client() as client:
-        space = client.space(args.space)
-        if args.all:
-            return _print(space.get_all(*template))
-        try:
-            with space.get(*template, timeout=_seconds(args.wait)) as taken:
-                return _print([taken.fields])
-        except NotFound:
-            return exits.NOTHING_FOUND
+    space = client.space(args.space)
+    if args.all:
+        return _print(space.get_all(*template))
+    try:
+        with space.get(*template, timeout=_seconds(args.wait)) as taken:
+            return _print([taken.fields])
+    except NotFound:
+        return exits.NOTHING_FOUND
 
 
-def query(args: Namespace) -> int:
+def query(client: Client, args: Namespace) -> int:
     template = [part(word) for word in args.fields]
-    with Client() as client:
-        space = client.space(args.space)
-        return _print(space.query_all(*template) if args.all else _one(space, template, args.wait))
+    space = client.space(args.space)
+    return _print(space.query_all(*template) if args.all else _one(space, template, args.wait))
 
 
 def _one(space: Space, template: Sequence[Any], wait: str | None) -> list[Fields]:
@@ -64,17 +57,11 @@ def _one(space: Space, template: Sequence[Any], wait: str | None) -> list[Fields
         return []
 
 
-def drop(args: Namespace) -> int:
-    with Client() as client:
-        size = client.spaces.show(args.space).size
-        if not args.yes and sys.stdin.isatty() and sys.stderr.isatty():
-            asked = f"remove the space {clean(args.space)} with {size} tuples? [y/N] "
-            print(asked, end="", file=sys.stderr, flush=True)
-            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-                raise BadInput("nothing was removed")
-        client.spaces.drop(args.space)
+def drop(client: Client, args: Namespace) -> None:
+    size = client.spaces.show(args.space).size
+    sure(args, f"remove the space {args.space} with {size} tuples?")
+    client.spaces.drop(args.space)
     print(f"removed {clean(args.space)}")
-    return exits.OK
 
 
 def _print(found: Iterable[Fields]) -> int:

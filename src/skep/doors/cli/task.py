@@ -13,39 +13,35 @@ import msgspec
 from skep.client import Client
 from skep.doors.cli import exits
 from skep.doors.cli.admin import span
-from skep.doors.cli.listing import print_all, print_json
-from skep.doors.cli.terminal import ago, clean, table, width
+from skep.doors.cli.listing import in_json, print_all, print_facts, print_json, print_table, tell
+from skep.doors.cli.terminal import ago, clean
 from skep.errors import BadInput
 from skep.model.answers import OutputChunk
 from skep.model.task import Task, TaskSpec
 
 
-def run(args: Namespace) -> int:
-    with Client() as client:
-        spec = TaskSpec(
-            name=args.name,
-            kind=args.kind,
-            argv=tuple(args.argv),
-            package=args.package,
-            command=args.command,
-            results=tuple(args.results),
-            environment=pairs(args.env, "variable"),
-            selector=args.selector,
-            source=client.sources.show(args.source).id if args.source else "",
-            exclusive=args.exclusive,
-            retries=args.retries,
-            priority=args.priority,
-            timeout=None if args.timeout is None else span(args.timeout),
-        )
-        submitted = client.tasks.submit(spec)
-        if args.follow:
-            print(f"skep: {submitted.task} is submitted", file=sys.stderr)
-            _print(client.tasks.follow(submitted.task), args.json)
-            return _ended(client.tasks.show(submitted.task).task)
-    if args.json:
-        print_json(submitted)
-    else:
-        print(f"{submitted.task}  {submitted.context.id}")
+def run(client: Client, args: Namespace) -> int:
+    spec = TaskSpec(
+        name=args.name,
+        kind=args.kind,
+        argv=tuple(args.argv),
+        package=args.package,
+        command=args.command,
+        results=tuple(args.results),
+        environment=pairs(args.env, "variable"),
+        selector=args.selector,
+        source=client.sources.show(args.source).id if args.source else "",
+        exclusive=args.exclusive,
+        retries=args.retries,
+        priority=args.priority,
+        timeout=None if args.timeout is None else span(args.timeout),
+    )
+    submitted = client.tasks.submit(spec)
+    if args.follow:
+        print(f"skep: {submitted.task} is submitted", file=sys.stderr)
+        _print(client.tasks.follow(submitted.task), args.json)
+        return _ended(client.tasks.show(submitted.task).task)
+    tell(args, submitted, f"{submitted.task}  {submitted.context.id}")
     return exits.OK
 
 
@@ -56,60 +52,48 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
     return {name: value for name, _, value in (text.partition("=") for text in given)}
 
 
-def listing(args: Namespace) -> int:
-    with Client() as client:
-        tasks = client.tasks.list(state=args.state, worker=args.worker, limit=max(1, min(args.limit, 1000)))
-        found = list(islice(tasks, args.limit))
-    head = ("ID", "STATE", "NAME", "WORKER", "SUBMITTED", "REASON")
-    return print_all(
-        found,
-        head,
+def listing(client: Client, args: Namespace) -> None:
+    tasks = client.tasks.list(state=args.state, worker=args.worker, limit=max(1, min(args.limit, 1000)))
+    print_all(
+        args,
+        islice(tasks, args.limit),
+        ("ID", "STATE", "NAME", "WORKER", "SUBMITTED", "REASON"),
         lambda one, now: (one.id, one.state, one.name, one.worker, ago(one.created_at, now), one.reason),
-        json=args.json,
     )
 
 
-def show(args: Namespace) -> int:
-    with Client() as client:
-        view = client.tasks.show(args.task)
-    if args.json:
-        print_json(view)
-        return exits.OK
+def show(client: Client, args: Namespace) -> None:
+    view = client.tasks.show(args.task)
+    if in_json(args, view):
+        return
     task, spec, now = view.task, msgspec.to_builtins(view.spec), time.time()
     facts = {"context": task.context, "name": task.name, "state": task.state, "reason": task.reason}
     facts |= {"worker": task.worker, "code": "" if task.code is None else str(task.code)}
     facts |= {key: _plain(value) for key, value in spec.items() if key != "name"}
     facts |= {"result": "" if view.result is None else _plain(view.result)}
-    print("\n".join(f"{key:<12}{clean(value)}" for key, value in facts.items() if value))
+    print_facts(facts, 12)
     moves = [(one.state, str(one.attempt), one.by, ago(one.at, now), one.reason) for one in view.moves]
     print()
-    print(table(("STATE", "ATTEMPT", "BY", "WHEN", "REASON"), moves, width(sys.stdout)))
-    return exits.OK
+    print_table(("STATE", "ATTEMPT", "BY", "WHEN", "REASON"), moves)
 
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def cancel(args: Namespace) -> int:
-    with Client() as client:
-        task = client.tasks.cancel(args.task, args.reason)
-    if args.json:
-        print_json(task)
-    else:
-        print(clean(f"{task.id}  {task.state}  {task.name}"))
-    return exits.OK
+def cancel(client: Client, args: Namespace) -> None:
+    task = client.tasks.cancel(args.task, args.reason)
+    tell(args, task, f"{task.id}  {task.state}  {task.name}")
 
 
-def output(args: Namespace) -> int:
+def output(client: Client, args: Namespace) -> int:
     if args.follow and args.attempt is not None:
         raise BadInput("an earlier attempt cannot be followed", hint="leave out --follow or --attempt")
-    with Client() as client:
-        if not args.follow:
-            _print(client.tasks.output(args.task, attempt=args.attempt, stream=args.stream), args.json)
-            return exits.OK
-        _print(client.tasks.follow(args.task, stream=args.stream), args.json)
-        return _ended(client.tasks.show(args.task).task)
+    if not args.follow:
+        _print(client.tasks.output(args.task, attempt=args.attempt, stream=args.stream), args.json)
+        return exits.OK
+    _print(client.tasks.follow(args.task, stream=args.stream), args.json)
+    return _ended(client.tasks.show(args.task).task)
 
 
 def _ended(task: Task) -> int:

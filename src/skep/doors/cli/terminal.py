@@ -2,8 +2,11 @@
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TextIO
+
+from skep.errors import BadInput
 
 _REORDER = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029]
 #: a repository must not steer a terminal: control characters become pictures, reordering ones a mark
@@ -14,6 +17,14 @@ _UNSAFE |= dict.fromkeys([*range(0x7F, 0xA0), *_REORDER], 0xFFFD)
 def clean(text: str) -> str:
     """Character by character, so that places in the text stay where they are."""
     return text.translate(_UNSAFE)
+
+
+def sure(args: Namespace, question: str) -> None:
+    """Asks whoever is there to be asked, unless they said `--yes`."""
+    if not args.yes and sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{clean(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise BadInput("nothing was removed")
 
 
 def colourful(choice: str, stream: TextIO) -> bool:

@@ -16,22 +16,22 @@ import skep
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.core import Core
+from skep.dataone.service import DataOne
 from skep.doors.http import (
+    audit,
     benchmarks,
     contexts,
     credentials,
     dataone_nodes,
+    health,
     hooks,
     lists,
     log,
     packages,
-    places,
     queue,
-    reports,
     results,
     rules,
     search,
-    searches,
     sources,
     spaces,
     system,
@@ -41,11 +41,12 @@ from skep.doors.http import (
     topics_groups,
     workers,
 )
-from skep.doors.http.cn.door import CnDoor
-from skep.doors.http.cn.wrong import PATHS as CN_PATHS
+from skep.doors.http.cn import calls, member
+from skep.doors.http.cn.door import NodeDoor
+from skep.doors.http.cn.wrong import CN, MN
 from skep.doors.http.errors import handle
 from skep.doors.http.git import GitDoor
-from skep.doors.http.given import Asked, provide
+from skep.doors.http.given import Asked, provide, routes
 from skep.doors.http.guard import Guard
 from skep.doors.http.publish import PublishDoor, body_limit
 from skep.doors.http.reading import ReadDoor
@@ -57,13 +58,11 @@ API_BODY_LIMIT = 1_000_000
 Bare = Callable[[HTTPScope, Receive, Send], Awaitable[None]]
 
 
-def create_app(
-    core: Core, settings: Settings, clock: Clock | None = None, closing: asyncio.Event | None = None
-) -> ASGIApp:
+def create_app(core: Core, settings: Settings, closing: asyncio.Event | None = None) -> ASGIApp:
     """`closing`, once set, ends what would otherwise wait and follow on: a server that stops need not wait for it."""
-    closing = closing or asyncio.Event()
+    clock, closing = SystemClock(), closing or asyncio.Event()
     inner = Litestar(
-        [_api(), _queue(settings), *hooks.HANDLERS, *system.ROOT_HANDLERS, *site.HANDLERS],
+        [_api(), *_others(settings), *routes(hooks), site.PAGES],
         dependencies=provide(core, settings),
         exception_handlers={Exception: handle},
         request_class=Asked,
@@ -71,15 +70,20 @@ def create_app(
         request_max_body_size=API_BODY_LIMIT,
         on_shutdown=[site.close],
         logging_config=None,
-        state=State({"clock": clock or SystemClock(), "settings": settings, "closing": closing}),
+        state=State({"clock": clock, "settings": settings, "closing": closing}),
     )
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
     searches: dict[str, Bare] = {"GET": search.SearchDoor(core.search, settings)}
-    bare: dict[str, Bare] = {
-        "/git/": GitDoor(core.gather, settings),
-        CN_PATHS: CnDoor(core.dataone, clock or SystemClock()),
-    }
+    bare: dict[str, Bare] = {"/git/": GitDoor(core.gather, settings), **_nodes(core.dataone, clock)}
     return Guard(_fork(inner, bare, messages, searches), core.access, settings)
+
+
+def _nodes(dataone: DataOne, clock: Clock) -> dict[str, Bare]:
+    """What we are in DataONE, by path."""
+    found: dict[str, Bare] = {CN: NodeDoor(CN, dataone, dataone, calls.CALLS, clock)}
+    if dataone.copies:
+        found[MN] = NodeDoor(MN, dataone, dataone.copies, member.CALLS, clock)
+    return found
 
 
 def _fork(
@@ -102,34 +106,21 @@ def _fork(
 
 
 def _api() -> Router:
+    """/docs lists each room under its TAG."""
     rooms = (
-        sources,
-        lists,
-        search,
-        reports,
-        searches,
-        tokens,
-        credentials,
-        topics,
-        topics_groups,
-        places,
-        spaces,
-        contexts,
-        tasks,
-        packages,
-        results,
-        workers,
-        rules,
-        benchmarks,
-        log,
-        dataone_nodes,
-        system,
+        *(sources, lists, search, tokens, audit, credentials, topics, topics_groups, spaces, contexts, tasks),
+        *(packages, results, workers, rules, benchmarks, log, dataone_nodes, system),
     )
-    return Router("/api/v1", route_handlers=[handler for room in rooms for handler in room.HANDLERS])
+    return Router("/api/v1", route_handlers=[Router("/", route_handlers=routes(one), tags=[one.TAG]) for one in rooms])
 
 
-def _queue(settings: Settings) -> Router:
-    return Router("/", route_handlers=queue.HANDLERS, request_max_body_size=body_limit(settings))
+def _others(settings: Settings) -> list[Router]:
+    """What is not of the API."""
+    limit = body_limit(settings)
+    return [
+        Router("/", route_handlers=routes(queue), request_max_body_size=limit, include_in_schema=False),
+        Router("/", route_handlers=routes(health), include_in_schema=False),
+    ]
 
 
 def _openapi() -> OpenAPIConfig:

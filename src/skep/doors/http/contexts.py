@@ -11,7 +11,7 @@ from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
 from skep.model.answers import Page, TaskIds
 from skep.model.task import Context, ContextSpec, ContextState, ContextView, TaskSpec
 
-_TAGS = ["contexts"]
+TAG = "contexts"
 #: bytes: a hundred thousand tasks fit into one request
 BODY_LIMIT = 64_000_000
 
@@ -25,12 +25,12 @@ class MoreTasks(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[TaskSpec]
 
 
-@post("/contexts", tags=_TAGS, summary="Submit tasks that belong together", request_max_body_size=BODY_LIMIT)
+@post("/contexts", summary="Submit tasks that belong together", request_max_body_size=BODY_LIMIT)
 async def submit_context(core: TheCore, caller: Asker, data: JSONBody[ContextSpec]) -> Context:
     return await core.contexts.submit(caller, data)
 
 
-@get("/contexts", tags=_TAGS, summary="List contexts, newest first")
+@get("/contexts", summary="List contexts, newest first")
 async def list_contexts(
     core: TheCore,
     caller: Asker,
@@ -42,14 +42,14 @@ async def list_contexts(
     return await core.contexts.list(caller, page=page, limit=limit, state=in_state or "", cause=cause)
 
 
-@get("/contexts/{id:str}", tags=_TAGS, summary="Show a context and its tasks, oldest first")
+@get("/contexts/{id:str}", summary="Show a context and its tasks, oldest first")
 async def show_context(
     core: TheCore, caller: Asker, id: FromPath[str], after: After = "", limit: Limit = 1000
 ) -> ContextView:
     return await core.contexts.show(caller, id, after=after, limit=limit)
 
 
-@get("/contexts/{id:str}/wait", tags=_TAGS, summary="Wait until a context has ended; RUNNING: the time was over before")
+@get("/contexts/{id:str}/wait", summary="Wait until a context has ended; RUNNING: the time was over before")
 async def wait_context(
     request: Asked,
     core: TheCore,
@@ -61,35 +61,21 @@ async def wait_context(
     return ended or await core.contexts.wait(caller, id, 0)
 
 
-@post("/contexts/{id:str}/cancel", tags=_TAGS, status_code=202, summary="Abort what has not ended in a context")
+@post("/contexts/{id:str}/cancel", status_code=202, summary="Abort what has not ended in a context")
 async def cancel_context(core: TheCore, caller: Asker, id: FromPath[str], reason: Reason = "") -> Context:
     return await core.contexts.cancel(caller, id, reason)
 
 
-@post("/contexts/{id:str}/retry", tags=_TAGS, status_code=200, summary="Submit again what FAILED or was ABORTED")
+@post("/contexts/{id:str}/retry", status_code=200, summary="Submit again what FAILED or was ABORTED")
 async def retry_context(core: TheCore, caller: Asker, id: FromPath[str]) -> Context:
     return await core.contexts.retry(caller, id)
 
 
-@post(
-    "/contexts/{id:str}/tasks", tags=_TAGS, summary="Add tasks to a running context", request_max_body_size=BODY_LIMIT
-)
+@post("/contexts/{id:str}/tasks", summary="Add tasks to a running context", request_max_body_size=BODY_LIMIT)
 async def add_tasks(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[MoreTasks]) -> TaskIds:
     return TaskIds(await core.contexts.add(caller, id, data.tasks))
 
 
-@delete("/contexts/{id:str}", tags=_TAGS, summary="Remove a context that has ended, its tasks and their output")
+@delete("/contexts/{id:str}", summary="Remove a context that has ended, its tasks and their output")
 async def remove_context(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.contexts.remove(caller, id)
-
-
-HANDLERS = [
-    submit_context,
-    list_contexts,
-    show_context,
-    wait_context,
-    cancel_context,
-    retry_context,
-    add_tasks,
-    remove_context,
-]

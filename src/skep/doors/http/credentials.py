@@ -7,7 +7,7 @@ from litestar.params import FromPath, JSONBody
 from skep.doors.http.given import Asker, TheCore
 from skep.model.credential import CredentialInfo, CredentialSpec, Use
 
-_TAGS = ["credentials"]
+TAG = "credentials"
 
 
 class CredentialOrder(msgspec.Struct, forbid_unknown_fields=True):
@@ -19,7 +19,7 @@ class CredentialOrder(msgspec.Struct, forbid_unknown_fields=True):
     public: bool = False
 
 
-@put("/credentials/{name:str}", tags=_TAGS, summary="Set a credential, or give it another secret")
+@put("/credentials/{name:str}", summary="Set a credential, or give it another secret")
 async def put_credential(
     core: TheCore, caller: Asker, name: FromPath[str], data: JSONBody[CredentialOrder]
 ) -> CredentialInfo:
@@ -27,14 +27,11 @@ async def put_credential(
     return await core.credentials.put(caller, spec, data.token)
 
 
-@get("/credentials", tags=_TAGS, summary="List credentials, without their secrets")
+@get("/credentials", summary="List credentials, without their secrets")
 async def list_credentials(core: TheCore, caller: Asker) -> list[CredentialInfo]:
     return await core.credentials.list(caller)
 
 
-@delete("/credentials/{name:str}", tags=_TAGS, summary="Remove a credential")
+@delete("/credentials/{name:str}", summary="Remove a credential")
 async def remove_credential(core: TheCore, caller: Asker, name: FromPath[str]) -> None:
     await core.credentials.remove(caller, name)
-
-
-HANDLERS = [put_credential, list_credentials, remove_credential]

@@ -7,10 +7,14 @@ from litestar import get, patch, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.given import Asker, TheCore
-from skep.model.dataone import IndexEdit, Indexing, MemberNode, MemberNodes, NodeEdit, Story
+from skep.model.dataone import IndexEdit, Indexing, MemberNode, MemberNodes, NodeEdit, Preview, Story
 
-_TAGS = ["dataone"]
+TAG = "dataone"
 Pid = Annotated[str, QueryParameter(min_length=1, max_length=800, description="an identifier or a series")]
+
+Since = Annotated[
+    float | None, QueryParameter(description="seconds since 1970; else from where the next harvest begins")
+]
 
 
 class Again(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,59 +27,56 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True):
     pid: str = ""
 
 
-@get("/dataone/nodes", tags=_TAGS, summary="Member Nodes, and how far each is harvested")
+@get("/dataone/nodes", summary="Member Nodes, and how far each is harvested")
 async def list_nodes(core: TheCore, caller: Asker) -> MemberNodes:
     return MemberNodes(await core.dataone.nodes.list(caller))
 
 
-@get("/dataone/nodes/{id:str}", tags=_TAGS, summary="One Member Node")
+@get("/dataone/nodes/{id:str}", summary="One Member Node")
 async def show_node(core: TheCore, caller: Asker, id: FromPath[str]) -> MemberNode:
     return await core.dataone.nodes.show(caller, id)
 
 
-@post("/dataone/nodes/{id:str}/approve", tags=_TAGS, summary="Harvest a node that registered itself", status_code=200)
+@post("/dataone/nodes/{id:str}/approve", summary="Harvest a node that registered itself", status_code=200)
 async def approve_node(core: TheCore, caller: Asker, id: FromPath[str]) -> MemberNode:
     return await core.dataone.nodes.approve(caller, id)
 
 
-@patch("/dataone/nodes/{id:str}", tags=_TAGS, summary="Change its limits, pause it or go on; obeyed at once")
+@patch("/dataone/nodes/{id:str}", summary="Change its limits, pause it or go on; obeyed at once")
 async def set_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[NodeEdit]) -> MemberNode:
     return await core.dataone.nodes.set(caller, id, data)
 
 
-@post(
-    "/dataone/nodes/{id:str}/reconcile", tags=_TAGS, summary="List it again, which finds what vanished", status_code=200
-)
+@post("/dataone/nodes/{id:str}/reconcile", summary="List it again, which finds what vanished", status_code=200)
 async def reconcile_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[Again]) -> MemberNode:
     return await core.dataone.nodes.reconcile(caller, id, since=data.since)
 
 
-@post("/dataone/nodes/{id:str}/replay", tags=_TAGS, summary="Try again what is parked", status_code=200)
+@get("/dataone/nodes/{id:str}/preview", summary="What a harvest would bring; nothing is done")
+async def preview_node(core: TheCore, caller: Asker, id: FromPath[str], since: Since = None) -> Preview:
+    return await core.dataone.previews.show(caller, id, since=since)
+
+
+@post("/dataone/nodes/{id:str}/replay", summary="Try again what is parked", status_code=200)
 async def replay_node(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[Replay]) -> MemberNode:
     return await core.dataone.nodes.replay(caller, id, data.pid)
 
 
-@get("/dataone/explain", tags=_TAGS, summary="The story of an object")
+@get("/dataone/explain", summary="The story of an object")
 async def explain_object(core: TheCore, caller: Asker, pid: Pid) -> Story:
     return await core.dataone.store.explain(caller, pid)
 
 
-@get("/dataone/index", tags=_TAGS, summary="How many objects wait to be indexed")
+@get("/dataone/index", summary="How many objects wait to be indexed")
 async def show_index(core: TheCore, caller: Asker) -> Indexing:
     return await core.dataone.index.show(caller)
 
 
-@patch("/dataone/index", tags=_TAGS, summary="Begin or end bulk-load mode, in which nothing is indexed")
+@patch("/dataone/index", summary="Begin or end bulk-load mode, in which nothing is indexed")
 async def set_index(core: TheCore, caller: Asker, data: JSONBody[IndexEdit]) -> Indexing:
     return await core.dataone.index.bulk(caller, data.bulk)
 
 
-@post("/dataone/index/audit", tags=_TAGS, summary="Compare all objects with their records, and repair", status_code=200)
+@post("/dataone/index/audit", summary="Compare all objects with their records, and repair", status_code=200)
 async def audit_index(core: TheCore, caller: Asker) -> Indexing:
     return await core.dataone.index.check(caller)
-
-
-HANDLERS = [
-    *(list_nodes, show_node, approve_node, set_node, reconcile_node, replay_node, explain_object),
-    *(show_index, set_index, audit_index),
-]

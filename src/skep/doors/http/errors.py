@@ -10,6 +10,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import Scope, Send
 
+from skep.doors.http.bare import respond
 from skep.doors.http.cn import wrong as cn
 from skep.doors.pages.render import error_page
 from skep.errors import SkepError
@@ -116,10 +117,8 @@ async def send_error(error: Exception, scope: Scope, send: Send) -> None:
     found = trouble(error, scope)
     media, body = encode(found, scope)
     media += "; charset=utf-8" if media.startswith("text/") else ""
-    fields = {"content-type": media, "content-length": str(len(body)), **found.headers}
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in fields.items()]
-    await send({"type": "http.response.start", "status": found.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in found.headers.items()]
+    await respond(send, found.status, body, media, headers)
 
 
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

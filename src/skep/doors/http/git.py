@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, quote
 from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
+from skep.doors.http.bare import left, respond, unless
 from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound, TooLarge
 from skep.gather.manifest import Manifest
 from skep.gather.service import Gather, Repository
@@ -32,7 +33,7 @@ class GitDoor:
         self._turnstile = serve.Turnstile(settings.clone_concurrency, seconds=settings.clone_timeout)
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        if scope["path"] == "/git/manifest.js.gz" and scope["method"] in ("GET", "HEAD"):
+        if scope["path"] == "/git/manifest.js.gz" and scope["method"] == "GET":
             await _send_manifest(await self._gather.manifests.of(scope["user"]), scope, send)
             return
         found = await self._find(scope)
@@ -96,8 +97,7 @@ class Body:
     async def gone(self) -> None:
         """Returns when the client hangs up; by then nobody wants the pack."""
         await self._ended.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await left(self._receive)
 
     def _plain(self, chunk: bytes) -> bytes:
         if self._unzip is not None:
@@ -115,15 +115,8 @@ async def _send_manifest(manifest: Manifest, scope: HTTPScope, send: Send) -> No
     """304 when it is the one that the client has, by its ETag or, as grokmirror asks, by its date."""
     given, since = _field(scope, b"if-none-match"), parsedate_tz(_field(scope, b"if-modified-since"))
     same = manifest.etag in given if given else since is not None and mktime_tz(since) >= manifest.made
-    body = b"" if same else manifest.body
-    headers = [
-        (b"content-type", b"application/gzip"),
-        (b"etag", manifest.etag.encode()),
-        (b"last-modified", formatdate(manifest.made, usegmt=True).encode()),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": 304 if same else 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body, "more_body": False})
+    marks = [(b"etag", manifest.etag.encode()), (b"last-modified", formatdate(manifest.made, usegmt=True).encode())]
+    await respond(send, 304 if same else 200, b"" if same else manifest.body, "application/gzip", marks)
 
 
 async def _redirect(name: str, scope: HTTPScope, send: Send) -> None:
@@ -136,16 +129,7 @@ async def _redirect(name: str, scope: HTTPScope, send: Send) -> None:
 
 async def _answer(chunks: AsyncIterator[bytes], what: str, body: Body, send: Send) -> None:
     """Send what the child says; stop it when the client is gone."""
-    sending = asyncio.ensure_future(_send(chunks, f"application/x-git-upload-pack-{what}", send))
-    gone = asyncio.ensure_future(body.gone())
-    try:
-        await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
-            await sending
-    finally:
-        for task in (sending, gone):
-            task.cancel()
-        await asyncio.gather(sending, gone, return_exceptions=True)
+    await unless(body.gone(), _send(chunks, f"application/x-git-upload-pack-{what}", send))
 
 
 async def _send(chunks: AsyncIterator[bytes], media: str, send: Send) -> None:

@@ -1,10 +1,12 @@
 """What every handler is given: the core, the settings, and the caller whom the guard made out."""
 
+from types import ModuleType
 from typing import Annotated, Any
 
 from litestar import Request
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter, SkipValidation
 
 from skep.config import Settings
@@ -31,6 +33,11 @@ PageToken = Annotated[str, QueryParameter(description="`next_page` of the answer
 #: `state` itself is a reserved name of Litestar's
 InState = Annotated[SourceState | None, QueryParameter(name="state", description="only sources in this state")]
 Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="how many at most")]
+
+
+def routes(*rooms: ModuleType) -> list[HTTPRouteHandler]:
+    """Every handler that these modules declare."""
+    return [one for room in rooms for one in vars(room).values() if isinstance(one, HTTPRouteHandler)]
 
 
 def provide(core: Core, settings: Settings) -> dict[str, Provide]:

@@ -17,8 +17,8 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from skep.access.service import Access
-from skep.config import Settings
-from skep.doors.http.cn.wrong import PATHS as CN_PATHS
+from skep.config import Settings, is_loopback
+from skep.doors.http.cn.wrong import PATHS as NODE_PATHS
 from skep.doors.http.errors import QUEUE_PATHS, send_error, wants_page
 from skep.errors import BadInput, NeedsToken, NotAllowed
 from skep.model.caller import Caller
@@ -135,7 +135,7 @@ class Guard:
         if "authorization" in fields:
             scope["user"] = await self._access.caller(_token(fields["authorization"]))
             return
-        if scope["path"].startswith(CN_PATHS):
+        if scope["path"].startswith(NODE_PATHS):
             scope["user"] = self._certified.caller(scope) or await self._access.caller(None)
             return
         session = _cookie(fields.get("cookie", ""), self.cookie)
@@ -183,7 +183,7 @@ class _Sending:
         self._send = send
         self._bare = scope["method"] == "HEAD"
         self.status = 0
-        if self._bare and not scope["path"].startswith(CN_PATHS):  # there HEAD is another question
+        if self._bare and not scope["path"].startswith(NODE_PATHS):  # there HEAD is another question
             scope["method"] = "GET"
 
     async def __call__(self, message: Message) -> None:
@@ -209,11 +209,6 @@ def split_host(text: str) -> tuple[str, str]:
         return name.lower(), rest.removeprefix(":")
     name, colon, port = text.rpartition(":")
     return (name.lower(), port) if colon and ":" not in name else (text.lower(), "")
-
-
-def is_loopback(name: str) -> bool:
-    address = _address(name)
-    return name == "localhost" or (address is not None and address.is_loopback)
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -1,20 +1,61 @@
 """uvicorn's protocol with fewer calls of the kernel: what one turn of the loop writes goes out together.
 
-uvicorn writes the head of an answer and its body apart; each write is dear, and wakes the client for nothing.
+uvicorn writes the head of an answer and its body apart; each write is dear, and wakes the client for nothing. It also
+reads heads without end, and says in one sentence of its own whatever is wrong with them.
 """
 
 import asyncio
 from typing import Any, cast
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from skep.model.answers import ErrorAnswer, ErrorBody
 
 #: more than this goes out at once, so that the transport can tell a handler that never waits to do so
 _MOST = 65_536
+#: bytes of an address that its parser takes, and of a head that is read
+_MOST_URL, _MOST_HEAD = 65_535, 4_000_000
+_LONG_URL = ErrorBody(
+    "too_large", f"the address is longer than {_MOST_URL:,} bytes", "ask for less at a time; a query may have 10,000"
+)
+_LONG_HEAD = ErrorBody("too_large", f"the request's head is longer than {_MOST_HEAD:,} bytes")
+_NO_HTTP = ErrorBody("bad_input", "this is no HTTP request", "https:// where http:// is meant?")
 
 
 class HeldProtocol(HttpToolsProtocol):
+    #: bytes of a head that is not whole yet; None: none has begun
+    _head: int | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(cast(asyncio.Transport, _Held(transport, self.loop)))
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > _MOST_HEAD:
+                self._refuse(b"431 Request Header Fields Too Large", _LONG_HEAD)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head = 0
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if len(getattr(self, "url", b"")) > _MOST_URL:
+            self._refuse(b"414 URI Too Long", _LONG_URL)
+        else:
+            self._refuse(b"400 Bad Request", _NO_HTTP)
+
+    def _refuse(self, status: bytes, error: ErrorBody) -> None:
+        body = msgspec.json.encode(ErrorAnswer(error))
+        head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, len(body)) + body)
+        self.transport.close()
 
 
 class _Held:

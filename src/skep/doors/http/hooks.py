@@ -18,6 +18,3 @@ async def take_delivery(request: Asked, core: TheCore, forge: FromPath[str]) -> 
         raise NotFound(f"hooks of {forge!r} are not taken", hint=f"known: {', '.join(FORGES)}")
     await core.hooks.take(known, request.headers, await request.body())
     return {"status": "taken"}
-
-
-HANDLERS = [take_delivery]

@@ -11,7 +11,7 @@ from skep.model.answers import Page
 from skep.model.caller import Visibility
 from skep.model.source_list import ListedSource, ListProblem, SourceList
 
-_TAGS = ["lists"]
+TAG = "lists"
 
 
 class NewList(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,22 +28,22 @@ class Confirmation(msgspec.Struct, forbid_unknown_fields=True):
     version: str
 
 
-@post("/lists", tags=_TAGS, summary="Follow a list; one that is known already is answered as it is")
+@post("/lists", summary="Follow a list; one that is known already is answered as it is")
 async def add_list(core: TheCore, caller: Asker, data: JSONBody[NewList]) -> SourceList:
     return await core.lists.add(caller, data.url, visibility=data.visibility, forks=data.forks, archived=data.archived)
 
 
-@get("/lists", tags=_TAGS, summary="All lists")
+@get("/lists", summary="All lists")
 async def list_lists(core: TheCore, caller: Asker) -> Page[SourceList]:
     return Page(await core.lists.list(caller), "")
 
 
-@get("/lists/{id:str}", tags=_TAGS, summary="Show a list")
+@get("/lists/{id:str}", summary="Show a list")
 async def show_list(core: TheCore, caller: Asker, id: FromPath[str]) -> SourceList:
     return await core.lists.show(caller, id)
 
 
-@get("/lists/{id:str}/entries", tags=_TAGS, summary="What a list names")
+@get("/lists/{id:str}/entries", summary="What a list names")
 async def list_entries(
     core: TheCore,
     caller: Asker,
@@ -55,33 +55,21 @@ async def list_entries(
     return await core.lists.entries(caller, id, page=page, limit=limit, gone=gone)
 
 
-@get("/lists/{id:str}/problems", tags=_TAGS, summary="What could not be read, with file and line")
+@get("/lists/{id:str}/problems", summary="What could not be read, with file and line")
 async def list_problems(core: TheCore, caller: Asker, id: FromPath[str]) -> Page[ListProblem]:
     return Page(await core.lists.problems(caller, id), "")
 
 
-@post("/lists/{id:str}/read", tags=_TAGS, status_code=202, summary="Read it now")
+@post("/lists/{id:str}/read", status_code=202, summary="Read it now")
 async def read_list(core: TheCore, caller: Asker, id: FromPath[str]) -> SourceList:
     return await core.lists.read(caller, id)
 
 
-@post("/lists/{id:str}/confirm", tags=_TAGS, status_code=202, summary="Let it remove what waits")
+@post("/lists/{id:str}/confirm", status_code=202, summary="Let it remove what waits")
 async def confirm_list(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[Confirmation]) -> SourceList:
     return await core.lists.confirm(caller, id, data.version)
 
 
-@delete("/lists/{id:str}", tags=_TAGS, summary="Follow it no longer; what only it has named is removed")
+@delete("/lists/{id:str}", summary="Follow it no longer; what only it has named is removed")
 async def remove_list(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.lists.remove(caller, id)
-
-
-HANDLERS = [
-    add_list,
-    list_lists,
-    show_list,
-    list_entries,
-    list_problems,
-    read_list,
-    confirm_list,
-    remove_list,
-]

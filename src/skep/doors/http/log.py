@@ -10,6 +10,7 @@ from skep.doors.http.given import Asked, Asker, Limit, TheCore
 from skep.model.answers import LogAnswer
 from skep.model.log import Level
 
+TAG = "system"
 After = Annotated[int | None, QueryParameter(ge=0, description="only lines after this number; else the newest")]
 Least = Annotated[Level, QueryParameter(description="this level and worse")]
 Process = Annotated[str, QueryParameter(max_length=200, description="of this process: the id of a member")]
@@ -17,7 +18,7 @@ About = Annotated[str, QueryParameter(max_length=200, description="about this so
 Wait = Annotated[float, QueryParameter(ge=0, le=60, description="seconds to wait when there is nothing `after` it yet")]
 
 
-@get("/log", tags=["system"], summary="Log lines of all processes")
+@get("/log", summary="Log lines of all processes")
 async def read_log(
     request: Asked,
     core: TheCore,
@@ -31,6 +32,3 @@ async def read_log(
 ) -> LogAnswer:
     reading = core.log.read(caller, after=after, limit=limit, level=level, process=process, about=about, wait=wait)
     return LogAnswer(await unless(request.app.state.closing.wait(), reading) or [])
-
-
-HANDLERS = [read_log]

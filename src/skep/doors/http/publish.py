@@ -10,9 +10,8 @@ from skep.config import Settings
 from skep.doors.http.bare import query_of, respond
 from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of, topic_in
 from skep.errors import BadInput, TooLarge
-from skep.model.answers import PostedAnswer
 from skep.model.caller import Caller
-from skep.model.topic import Natural, Post
+from skep.model.topic import Natural, Post, PostedAnswer
 from skep.topics.service import Topics
 
 MOST_MESSAGES = 10_000

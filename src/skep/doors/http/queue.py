@@ -38,7 +38,7 @@ class OfConsumer(OfTopic):
     consumer_id: Natural
 
 
-@get("/topics", include_in_schema=False)
+@get("/topics")
 async def queue_topics(
     request: Asked, core: TheCore, caller: Asker, page: PageToken = ""
 ) -> Response[bytes] | Response[Answer]:
@@ -47,7 +47,7 @@ async def queue_topics(
     return Response(_DONE | {"topics": await core.queue.topics(caller)})
 
 
-@post("/topics", include_in_schema=False, status_code=200)
+@post("/topics", status_code=200)
 async def queue_create(request: Asked, core: TheCore, caller: Asker) -> Answer:
     caller.need("write")
     name = (await _given(request, Named)).name
@@ -58,7 +58,7 @@ async def queue_create(request: Asked, core: TheCore, caller: Asker) -> Answer:
     return _DONE | {"message": f"Topic '{name}' created."}
 
 
-@post("/producer/register", include_in_schema=False, status_code=200)
+@post("/producer/register", status_code=200)
 async def queue_producer(request: Asked, core: TheCore, caller: Asker) -> Answer:
     caller.need("write")
     topic = (await _given(request, OfTopic)).topic
@@ -66,7 +66,7 @@ async def queue_producer(request: Asked, core: TheCore, caller: Asker) -> Answer
     return _DONE | {"producer_id": id, "message": f"Subscribed to topic '{topic}'."}
 
 
-@post("/consumer/register", include_in_schema=False, status_code=200)
+@post("/consumer/register", status_code=200)
 async def queue_consumer(request: Asked, core: TheCore, caller: Asker) -> Answer:
     caller.need("read")
     topic = (await _given(request, OfTopic)).topic
@@ -74,7 +74,7 @@ async def queue_consumer(request: Asked, core: TheCore, caller: Asker) -> Answer
     return _DONE | {"consumer_id": id, "message": f"Subscribed to topic '{topic}'."}
 
 
-@post("/producer/produce", include_in_schema=False, status_code=200)
+@post("/producer/produce", status_code=200)
 async def queue_produce(request: Asked, core: TheCore, caller: Asker) -> Answer:
     caller.need("write")
     given = await _given(request, Production)
@@ -83,7 +83,7 @@ async def queue_produce(request: Asked, core: TheCore, caller: Asker) -> Answer:
     return _DONE
 
 
-@get("/consumer/consume", include_in_schema=False)
+@get("/consumer/consume")
 async def queue_consume(request: Asked, core: TheCore, caller: Asker) -> Answer:
     caller.need("read")
     given = await _given(request, OfConsumer)
@@ -94,7 +94,7 @@ async def queue_consume(request: Asked, core: TheCore, caller: Asker) -> Answer:
     return _DONE | {"message": _text(body)}
 
 
-@get("/size", include_in_schema=False)
+@get("/size")
 async def queue_size(request: Asked, core: TheCore, caller: Asker) -> Answer:
     caller.need("read")
     given = await _given(request, OfConsumer)
@@ -115,14 +115,3 @@ def _text(body: str) -> str:
     """A message published as a JSON text is that text; any other is what was published."""
     value = msgspec.json.decode(body) if body.startswith('"') and is_json(body.encode()) else None
     return value if isinstance(value, str) else body
-
-
-HANDLERS = [
-    queue_topics,
-    queue_create,
-    queue_producer,
-    queue_consumer,
-    queue_produce,
-    queue_consume,
-    queue_size,
-]

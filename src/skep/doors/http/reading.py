@@ -9,9 +9,8 @@ from litestar.types import HTTPScope, Receive, Send
 
 from skep.doors.http.bare import query_of, respond, unless
 from skep.doors.http.topics_wire import EVENTS, event_of, shown, topic_in
-from skep.model.answers import Messages
 from skep.model.caller import Caller
-from skep.model.topic import Message, Natural
+from skep.model.topic import Message, Messages, Natural
 from skep.topics.service import Topics
 
 #: an answer ends when it has as many bytes as this, whatever `max` says; so messages are read a few at a time

@@ -13,7 +13,7 @@ from skep.model.answers import Page
 from skep.model.result import Aggregate, NewResults, Recorded, Result, ResultQuery, Series
 from skep.results.export import FORMATS, lines
 
-_TAGS = ["results"]
+TAG = "results"
 
 Where = Annotated[
     list[str] | None,
@@ -27,7 +27,7 @@ Part = Annotated[str, QueryParameter(max_length=500)]
 Points = Annotated[int, QueryParameter(ge=1, le=100_000, description="the newest of them")]
 
 
-@post("/results", tags=_TAGS, summary="Record results of a task")
+@post("/results", summary="Record results of a task")
 async def record_results(core: TheCore, caller: Asker, data: JSONBody[NewResults]) -> Recorded:
     done = await core.results.record(caller, data.task, data.attempt, data.results, first=data.first)
     return Recorded(done)
@@ -35,7 +35,6 @@ async def record_results(core: TheCore, caller: Asker, data: JSONBody[NewResults
 
 @get(
     "/results",
-    tags=_TAGS,
     summary="List results, newest first",
     responses={200: ResponseSpec(Page[Result], description="with `fields`, only those of each")},
 )
@@ -51,19 +50,19 @@ async def list_results(
     return await core.results.select(caller, ResultQuery(tuple(where or ()), _names(fields), order, page, limit))
 
 
-@get("/results/aggregate", tags=_TAGS, summary="Count, min, max, mean, median and p95 of results, by fields")
+@get("/results/aggregate", summary="Count, min, max, mean, median and p95 of results, by fields")
 async def aggregate_results(
     core: TheCore, caller: Asker, where: Where = None, by: By = "", limit: Limit = 1000
 ) -> Page[Aggregate]:
     return Page(await core.results.aggregate(caller, where or (), _names(by), limit))
 
 
-@get("/results/series", tags=_TAGS, summary="The curves there are")
+@get("/results/series", summary="The curves there are")
 async def list_series(core: TheCore, caller: Asker, where: Where = None, limit: Limit = 1000) -> Page[Series]:
     return Page(await core.results.series(caller, where or (), limit))
 
 
-@get("/results/points", tags=_TAGS, summary="One curve: the results of a series, oldest commit first")
+@get("/results/points", summary="One curve: the results of a series, oldest commit first")
 async def series_points(
     core: TheCore,
     caller: Asker,
@@ -78,7 +77,7 @@ async def series_points(
     return Page(await core.results.points(caller, Series(benchmark, source, ref, group, metric, machine), limit))
 
 
-@get("/results/export", tags=_TAGS, summary="Everything that matches, as one file")
+@get("/results/export", summary="Everything that matches, as one file")
 async def export_results(
     core: TheCore,
     caller: Asker,
@@ -101,21 +100,10 @@ async def export_results(
     return Stream(lines(all_of_them(), form, query.fields), media_type=FORMATS[form], headers=headers)
 
 
-@get("/results/{id:str}", tags=_TAGS, summary="Show a result")
+@get("/results/{id:str}", summary="Show a result")
 async def show_result(core: TheCore, caller: Asker, id: FromPath[str]) -> Result:
     return await core.results.show(caller, id)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
-
-
-HANDLERS = [
-    record_results,
-    list_results,
-    aggregate_results,
-    list_series,
-    series_points,
-    export_results,
-    show_result,
-]

@@ -9,7 +9,7 @@ from skep.model.answers import Page
 from skep.model.rule import Rule, RuleEdit, RuleSpec
 from skep.model.task import Context
 
-_TAGS = ["rules"]
+TAG = "rules"
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
@@ -17,34 +17,31 @@ class Trial(msgspec.Struct, forbid_unknown_fields=True):
     source: str = ""
 
 
-@post("/rules", tags=_TAGS, summary="Make a rule; it is about what changes from now on")
+@post("/rules", summary="Make a rule; it is about what changes from now on")
 async def create_rule(core: TheCore, caller: Asker, data: JSONBody[RuleSpec]) -> Rule:
     return await core.rules.create(caller, data)
 
 
-@get("/rules", tags=_TAGS, summary="List rules, each with what it fired last")
+@get("/rules", summary="List rules, each with what it fired last")
 async def list_rules(core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100) -> Page[Rule]:
     return await core.rules.list(caller, page=page, limit=limit)
 
 
-@get("/rules/{name:str}", tags=_TAGS, summary="Show a rule")
+@get("/rules/{name:str}", summary="Show a rule")
 async def show_rule(core: TheCore, caller: Asker, name: FromPath[str]) -> Rule:
     return await core.rules.show(caller, name)
 
 
-@patch("/rules/{name:str}", tags=_TAGS, summary="Change a rule; what is not given stays")
+@patch("/rules/{name:str}", summary="Change a rule; what is not given stays")
 async def update_rule(core: TheCore, caller: Asker, name: FromPath[str], data: JSONBody[RuleEdit]) -> Rule:
     return await core.rules.update(caller, name, data)
 
 
-@delete("/rules/{name:str}", tags=_TAGS, summary="Remove a rule; contexts it has made stay")
+@delete("/rules/{name:str}", summary="Remove a rule; contexts it has made stay")
 async def remove_rule(core: TheCore, caller: Asker, name: FromPath[str]) -> None:
     await core.rules.remove(caller, name)
 
 
-@post("/rules/{name:str}/fire", tags=_TAGS, summary="Fire a rule now, for the newest commit of a source")
+@post("/rules/{name:str}/fire", summary="Fire a rule now, for the newest commit of a source")
 async def fire_rule(core: TheCore, caller: Asker, name: FromPath[str], data: JSONBody[Trial]) -> Context:
     return await core.rules.fire(caller, name, data.source)
-
-
-HANDLERS = [create_rule, list_rules, show_rule, update_rule, remove_rule, fire_rule]

@@ -9,8 +9,9 @@ from skep.doors.http.reading import Reading
 from skep.doors.http.search import EVENTS as EVENT_STREAM
 from skep.doors.http.search import LINES, PATH, Searching
 from skep.doors.http.topics_wire import EVENT, EVENTS
-from skep.model.answers import ErrorAnswer, Messages, PostedAnswer
+from skep.model.answers import ErrorAnswer
 from skep.model.search_answers import SearchAnswer
+from skep.model.topic import Messages, PostedAnswer
 
 _REF = "#/components/schemas/"
 _TOPIC = {"name": "topic", "in": "path", "schema": {"type": "string"}, "required": True}

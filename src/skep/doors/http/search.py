@@ -4,15 +4,16 @@ from collections.abc import AsyncGenerator
 from typing import Annotated
 
 import msgspec
-from litestar import get
-from litestar.params import QueryParameter
+from litestar import delete, get, put
+from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
-from skep.doors.http.bare import query_of, respond, unless
+from skep.doors.http.bare import STREAMED, left, query_of, respond, unless
 from skep.doors.http.given import Asker, TheCore
 from skep.errors import SkepError
 from skep.model.caller import Caller
+from skep.model.saved import SavedSearch, Searches, SearchSpec
 from skep.model.search import Limits
 from skep.model.search_answers import Completions, Hit, SearchSummary, SourceHit
 from skep.search.service import Search
@@ -20,6 +21,7 @@ from skep.search.service import Search
 PATH = "/api/v1/search"
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
+TAG = "search"
 _Meta = msgspec.Meta
 Query = Annotated[str, QueryParameter(description="the query", max_length=10_000)]
 Cursor = Annotated[int | None, QueryParameter(ge=0, description="where in the query; its end, if not given")]
@@ -28,17 +30,17 @@ Cursor = Annotated[int | None, QueryParameter(ge=0, description="where in the qu
 class Searching(msgspec.Struct, frozen=True):
     """The query."""
 
-    q: Annotated[str, _Meta(max_length=10_000, description="the query")]
+    q: Annotated[str, _Meta(description="the query; at most 10,000 characters")]
     lines: Annotated[int, _Meta(ge=1, le=10_000, description="matching lines to return")] = 50
     context: Annotated[int, _Meta(ge=0, le=50, description="lines before and after each matching line")] = 0
-    page: Annotated[str, _Meta(max_length=10_000, description="`next_page` of the page before")] = ""
+    page: Annotated[str, _Meta(max_length=20_000, description="`next_page` of the page before")] = ""
     count: Annotated[int, _Meta(ge=0, le=1_000_000, description="go on counting matching lines up to this many")] = 0
     explain: Annotated[bool, _Meta(description="say what each score is made of")] = False
     facets: Annotated[bool, _Meta(description="say which languages and sources the files are of")] = False
     seconds: Annotated[float, _Meta(gt=0, description="longest time; what was found is given")] | None = None
 
 
-_HEADERS = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+_HEADERS = [(name.encode(), value.encode()) for name, value in STREAMED.items()]
 _encode = msgspec.json.Encoder().encode
 _NAMES: dict[type, str] = {Hit: "hit", SourceHit: "source", SearchSummary: "summary"}
 Found = AsyncGenerator[Hit | SourceHit | SearchSummary, None]
@@ -63,25 +65,34 @@ class SearchDoor:
         for media in (EVENTS, LINES):
             if media.encode() in accepted:
                 found = await self._search.stream(caller, asked.q, limits)
-                await unless(_left(receive), _stream(send, found, media))
+                await unless(left(receive), _stream(send, found, media))
                 return
         answer = await self._search.search(caller, asked.q, limits, page=asked.page, with_facets=asked.facets)
         await respond(send, 200, _encode(answer))
 
 
-@get("/search/complete", tags=["search"], summary="What may stand at the cursor of a query")
+@get("/search/complete", summary="What may stand at the cursor of a query")
 async def complete(core: TheCore, caller: Asker, q: Query = "", cursor: Cursor = None) -> Completions:
     return Completions(await core.search.complete(caller, q, len(q) if cursor is None else cursor))
 
 
+@get("/searches", summary="Saved searches of the caller")
+async def list_searches(core: TheCore, caller: Asker) -> Searches:
+    return Searches(await core.searches.list(caller))
+
+
+@put("/searches/{name:str}", summary="Save a search; what newly matches is told on its topic")
+async def save_search(core: TheCore, caller: Asker, name: FromPath[str], data: JSONBody[SearchSpec]) -> SavedSearch:
+    return await core.searches.save(caller, name, data)
+
+
+@delete("/searches/{name:str}", summary="Remove a saved search")
+async def remove_search(core: TheCore, caller: Asker, name: FromPath[str]) -> None:
+    await core.searches.remove(caller, name)
+
+
 def longest(settings: Settings, seconds: float | None) -> float:
     return min(seconds or settings.search_seconds, settings.search_seconds)
-
-
-async def _left(receive: Receive) -> None:
-    """The client went away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _stream(send: Send, found: Found, media: str) -> None:
@@ -107,6 +118,3 @@ def _one(name: str, item: object, media: str) -> bytes:
     if media == EVENTS:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(item))
     return _encode({name: item}) + b"\n"
-
-
-HANDLERS = [complete]

@@ -8,18 +8,19 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.core import Core
 from skep.doors.http.given import Asker, InState, Limit, PageToken, TheCore
-from skep.model.answers import Added, BulkAnswer, Fetching, FileView, Page, Tree, Waited
+from skep.model.answers import Added, BulkAnswer, Fetching, FileView, Page, ReportAnswer, Tree, Waited
 from skep.model.caller import Caller, Visibility
 from skep.model.source import Change, Source
-from skep.sources.bulk import MOST, Wanted
+from skep.sources.bulk import MOST, BulkSource
 
-_TAGS = ["sources"]
+TAG = "sources"
 BULK_LIMIT = 25_000_000
 Rev = Annotated[str, QueryParameter(description="branch, tag or commit; empty: the default branch", max_length=1000)]
 TreePath = Annotated[str, QueryParameter(description="path from the root of the repository", max_length=10_000)]
 
 
 Commit = Annotated[str, QueryParameter(description="until this commit is searchable", max_length=64)]
+OfCommit = Annotated[str, QueryParameter(description="the beginning of its id; empty: the newest", max_length=64)]
 Timeout = Annotated[float, QueryParameter(ge=0, le=60, description="seconds")]
 
 
@@ -49,19 +50,11 @@ class FetchOrder(msgspec.Struct, forbid_unknown_fields=True):
     timeout: Annotated[float, msgspec.Meta(ge=0, le=60)] = 30.0
 
 
-class BulkSource(msgspec.Struct, forbid_unknown_fields=True):
-    url: str
-    #: id, name or URL of a source that has this URL from now on, and keeps its mirror
-    ref: str = ""
-    visibility: Visibility | None = None
-    labels: list[str] | None = None
-
-
 class Bulk(msgspec.Struct, forbid_unknown_fields=True):
     sources: Annotated[list[BulkSource], msgspec.Meta(max_length=MOST)]
 
 
-@post("/sources", tags=_TAGS, summary="Add a source; one that is known already is answered with 200")
+@post("/sources", summary="Add a source; one that is known already is answered with 200")
 async def add_source(core: TheCore, caller: Asker, data: JSONBody[NewSource]) -> Response[Added]:
     added = await core.sources.add(
         caller, data.url, kind=data.kind, visibility=data.visibility, labels=tuple(data.labels)
@@ -71,37 +64,32 @@ async def add_source(core: TheCore, caller: Asker, data: JSONBody[NewSource]) ->
 
 @post(
     "/sources/bulk",
-    tags=_TAGS,
     status_code=200,
     request_max_body_size=BULK_LIMIT,
     summary="Add and update many; each URL has its own status",
 )
 async def bulk_sources(core: TheCore, caller: Asker, data: JSONBody[Bulk]) -> BulkAnswer:
-    wanted = [
-        Wanted(one.url, one.ref, one.visibility, None if one.labels is None else tuple(one.labels))
-        for one in data.sources
-    ]
-    return BulkAnswer(await core.bulk.take(caller, wanted))
+    return BulkAnswer(await core.bulk.take(caller, data.sources))
 
 
-@get("/sources", tags=_TAGS, summary="List sources")
+@get("/sources", summary="List sources")
 async def list_sources(
     core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100, in_state: InState = None
 ) -> Page[Source]:
     return await core.sources.list(caller, page=page, limit=limit, state=in_state)
 
 
-@get("/source", tags=_TAGS, summary="Find a source by id, name or any spelling of its URL")
+@get("/source", summary="Find a source by id, name or any spelling of its URL")
 async def find_source(core: TheCore, caller: Asker, ref: Annotated[str, QueryParameter(max_length=10_000)]) -> Source:
     return await core.sources.show(caller, ref)
 
 
-@get("/sources/{id:str}", tags=_TAGS, summary="Show a source")
+@get("/sources/{id:str}", summary="Show a source")
 async def show_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source:
     return await core.sources.show(caller, id)
 
 
-@patch("/sources/{id:str}", tags=_TAGS, summary="Change a source's URL, visibility, labels or settings")
+@patch("/sources/{id:str}", summary="Change a source's URL, visibility, labels or settings")
 async def update_source(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[SourceEdit]) -> Source:
     labels = None if data.labels is None else tuple(data.labels)
     return await core.sources.update(
@@ -109,12 +97,12 @@ async def update_source(core: TheCore, caller: Asker, id: FromPath[str], data: J
     )
 
 
-@delete("/sources/{id:str}", tags=_TAGS, summary="Remove a source, its mirror and its index")
+@delete("/sources/{id:str}", summary="Remove a source, its mirror and its index")
 async def remove_source(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.sources.remove(caller, id)
 
 
-@post("/sources/{id:str}/fetch", tags=_TAGS, status_code=202, summary="Fetch now, and wait for it if asked")
+@post("/sources/{id:str}/fetch", status_code=202, summary="Fetch now, and wait for it if asked")
 async def fetch_source(
     core: TheCore,
     caller: Asker,
@@ -127,7 +115,7 @@ async def fetch_source(
     return await _awaited(core, caller, asked, commit, timeout) if wait else asked
 
 
-@post("/fetch", tags=_TAGS, status_code=202, summary="Fetch a URL now; one that is not known yet is added")
+@post("/fetch", status_code=202, summary="Fetch a URL now; one that is not known yet is added")
 async def fetch_url(core: TheCore, caller: Asker, data: JSONBody[FetchOrder]) -> Fetching:
     asked = await core.sources.fetch_url(caller, data.url, visibility=data.visibility)
     return await _awaited(core, caller, asked, data.commit, data.timeout) if data.wait else asked
@@ -138,21 +126,19 @@ async def _awaited(core: Core, caller: Caller, asked: Fetching, commit: str, tim
     return Fetching(done.source, asked.asked_at, done.settled)
 
 
-@post(
-    "/sources/{id:str}/accept", tags=_TAGS, status_code=202, summary="Follow the upstream into the loss it asks about"
-)
+@post("/sources/{id:str}/accept", status_code=202, summary="Follow the upstream into the loss it asks about")
 async def accept_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source:
     return await core.sources.accept(caller, id)
 
 
-@post("/sources/{id:str}/reindex", tags=_TAGS, status_code=202, summary="Build its index anew")
+@post("/sources/{id:str}/reindex", status_code=202, summary="Build its index anew")
 async def reindex_source(core: TheCore, caller: Asker, id: FromPath[str]) -> Source:
     source = await core.sources.show(caller, id)
     await core.search.reindex(caller, source.id)
     return source
 
 
-@get("/sources/{id:str}/wait", tags=_TAGS, summary="Wait until the source is searchable or failing")
+@get("/sources/{id:str}/wait", summary="Wait until the source is searchable or failing")
 async def wait_source(
     core: TheCore,
     caller: Asker,
@@ -164,37 +150,23 @@ async def wait_source(
     return await core.gather.wait(caller, id, commit=commit, looked_after=looked_after, timeout=timeout)
 
 
-@get("/sources/{id:str}/changes", tags=_TAGS, summary="What moved, newest first")
+@get("/sources/{id:str}/changes", summary="What moved, newest first")
 async def list_changes(
     core: TheCore, caller: Asker, id: FromPath[str], page: PageToken = "", limit: Limit = 100
 ) -> Page[Change]:
     return await core.sources.changes(caller, id, page=page, limit=limit)
 
 
-@get("/sources/{id:str}/tree", tags=_TAGS, summary="List a folder")
+@get("/sources/{id:str}/tree", summary="List a folder")
 async def show_tree(core: TheCore, caller: Asker, id: FromPath[str], path: TreePath = "", rev: Rev = "") -> Tree:
     return await core.gather.tree(caller, id, path, rev)
 
 
-@get("/sources/{id:str}/file", tags=_TAGS, summary="Show a file")
+@get("/sources/{id:str}/file", summary="Show a file")
 async def show_file(core: TheCore, caller: Asker, id: FromPath[str], path: TreePath, rev: Rev = "") -> FileView:
     return await core.gather.file(caller, id, path, rev)
 
 
-HANDLERS = [
-    add_source,
-    bulk_sources,
-    list_sources,
-    find_source,
-    show_source,
-    update_source,
-    remove_source,
-    fetch_source,
-    fetch_url,
-    accept_source,
-    reindex_source,
-    wait_source,
-    list_changes,
-    show_tree,
-    show_file,
-]
+@get("/sources/{id:str}/report", summary="Languages, functions, licence and sizes of a source")
+async def show_report(core: TheCore, caller: Asker, id: FromPath[str], commit: OfCommit = "") -> ReportAnswer:
+    return await core.reports.show(caller, id, commit)

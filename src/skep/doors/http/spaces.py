@@ -1,6 +1,5 @@
 """Spaces: put, take and look at tuples. Who hangs up while waiting takes nothing along."""
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
@@ -8,12 +7,14 @@ import msgspec
 from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 
+from skep.doors.http.bare import left
 from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
-from skep.model.answers import FoundAnswer, GotAnswer, Page, PlacedAnswer
-from skep.model.space import Fields, SpaceInfo, Template
+from skep.loops import racing
+from skep.model.answers import Page
+from skep.model.space import Fields, FoundAnswer, GotAnswer, PlacedAnswer, SpaceInfo, Template
 
 T = TypeVar("T")
-_TAGS = ["spaces"]
+TAG = "spaces"
 _PATH = "/spaces/{space:str}"
 #: a tuple of the largest size, and what JSON adds to it
 _BODY_LIMIT = 4 << 20
@@ -62,34 +63,34 @@ class ReplaceOrder(msgspec.Struct, forbid_unknown_fields=True):
     fields: Fields
 
 
-@get("/spaces", tags=_TAGS, summary="List spaces")
+@get("/spaces", summary="List spaces")
 async def list_spaces(core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100) -> Page[SpaceInfo]:
     return await core.spaces.list(caller, page=page, limit=limit)
 
 
-@get(_PATH, tags=_TAGS, summary="How many tuples a space has")
+@get(_PATH, summary="How many tuples a space has")
 async def show_space(core: TheCore, caller: Asker, space: FromPath[str]) -> SpaceInfo:
     return await core.spaces.show(caller, space)
 
 
-@delete(_PATH, tags=_TAGS, summary="Remove a space and all that is in it")
+@delete(_PATH, summary="Remove a space and all that is in it")
 async def drop_space(core: TheCore, caller: Asker, space: FromPath[str]) -> None:
     await core.spaces.drop(caller, space)
 
 
-@post(_PATH + "/put", tags=_TAGS, summary="Put a tuple; stored when it answers", request_max_body_size=_BODY_LIMIT)
+@post(_PATH + "/put", summary="Put a tuple; stored when it answers", request_max_body_size=_BODY_LIMIT)
 async def put_tuple(core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[PutOrder]) -> PlacedAnswer:
     return PlacedAnswer(await core.spaces.put(caller, space, data.fields, data.id))
 
 
-@post(_PATH + "/replace", tags=_TAGS, summary="Put a tuple in place of the oldest match", status_code=200)
+@post(_PATH + "/replace", summary="Put a tuple in place of the oldest match", status_code=200)
 async def replace_tuple(
     core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[ReplaceOrder]
 ) -> PlacedAnswer:
     return PlacedAnswer(await core.spaces.replace(caller, space, data.template, data.fields))
 
 
-@post(_PATH + "/get", tags=_TAGS, summary="Take the oldest match, waiting for one", status_code=200)
+@post(_PATH + "/get", summary="Take the oldest match, waiting for one", status_code=200)
 async def get_tuple(
     request: Asked, core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[GetOrder]
 ) -> GotAnswer:
@@ -110,7 +111,7 @@ async def get_tuple(
     return GotAnswer(None if left else taken)
 
 
-@post(_PATH + "/query", tags=_TAGS, summary="Look at the oldest match, waiting for one", status_code=200)
+@post(_PATH + "/query", summary="Look at the oldest match, waiting for one", status_code=200)
 async def query_tuple(
     request: Asked, core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[QueryOrder]
 ) -> FoundAnswer:
@@ -118,63 +119,34 @@ async def query_tuple(
     return FoundAnswer([found] if found else [])
 
 
-@post(_PATH + "/get_all", tags=_TAGS, summary="Remove every match at once", status_code=200)
+@post(_PATH + "/get_all", summary="Remove every match at once", status_code=200)
 async def get_all_tuples(core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[AllOrder]) -> FoundAnswer:
     """Without a lease: what is in an answer that is lost is lost. At most 10,000."""
     return FoundAnswer(await core.spaces.get_all(caller, space, data.template))
 
 
-@post(_PATH + "/query_all", tags=_TAGS, summary="Look at every match", status_code=200)
+@post(_PATH + "/query_all", summary="Look at every match", status_code=200)
 async def query_all_tuples(core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[AllOrder]) -> FoundAnswer:
     """The oldest 10,000."""
     return FoundAnswer(await core.spaces.query_all(caller, space, data.template))
 
 
-@post(_PATH + "/acknowledge", tags=_TAGS, summary="A taken tuple is done with, and gone", status_code=204)
+@post(_PATH + "/acknowledge", summary="A taken tuple is done with, and gone", status_code=204)
 async def acknowledge_tuple(core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[TakenOrder]) -> None:
     await core.spaces.acknowledge(caller, space, data.seq, data.ticket)
 
 
-@post(_PATH + "/give_back", tags=_TAGS, summary="A taken tuple is there for others again", status_code=204)
+@post(_PATH + "/give_back", summary="A taken tuple is there for others again", status_code=204)
 async def give_back_tuple(core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[TakenOrder]) -> None:
     await core.spaces.give_back(caller, space, data.seq, data.ticket)
 
 
-@post(_PATH + "/keep", tags=_TAGS, summary="A taken tuple is needed for longer", status_code=204)
+@post(_PATH + "/keep", summary="A taken tuple is needed for longer", status_code=204)
 async def keep_tuple(core: TheCore, caller: Asker, space: FromPath[str], data: JSONBody[KeepOrder]) -> None:
     await core.spaces.keep(caller, space, data.seq, data.ticket, lease=data.lease, taker=_TAKER)
 
 
 async def _while_there(request: Asked, work: Coroutine[Any, Any, T | None]) -> tuple[T | None, bool]:
     """What `work` gives, unless the client hangs up or the server closes before; and whether the client has hung up."""
-    doing = asyncio.ensure_future(work)
-    closing = asyncio.ensure_future(request.app.state.closing.wait())
-    leaving = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait({doing, closing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    async with racing(work, request.app.state.closing.wait(), left(request.receive)) as (doing, _, leaving):
         return doing.result() if doing.done() else None, leaving.done()
-    finally:
-        for task in (doing, closing, leaving):
-            task.cancel()
-        await asyncio.gather(doing, closing, leaving, return_exceptions=True)
-
-
-async def _left(request: Asked) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-HANDLERS = [
-    list_spaces,
-    show_space,
-    drop_space,
-    put_tuple,
-    replace_tuple,
-    get_tuple,
-    query_tuple,
-    get_all_tuples,
-    query_all_tuples,
-    acknowledge_tuple,
-    give_back_tuple,
-    keep_tuple,
-]

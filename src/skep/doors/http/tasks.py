@@ -8,13 +8,14 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from litestar.response import Stream as StreamResponse
 
 from skep.doors.http import tasks_output
+from skep.doors.http.bare import STREAMED
 from skep.doors.http.contexts import Reason
 from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
 from skep.errors import BadInput
 from skep.model.answers import Output, Page, Submitted
 from skep.model.task import ContextSpec, Stream, Task, TaskSpec, TaskState, TaskView
 
-_TAGS = ["tasks"]
+TAG = "tasks"
 _LARGEST = 1 << 53
 
 InTaskState = Annotated[TaskState | None, QueryParameter(name="state", description="only those in this state")]
@@ -26,14 +27,14 @@ Follow = Annotated[bool, QueryParameter(description="go on as server-sent events
 LastSeen = Annotated[str, HeaderParameter(name="Last-Event-ID", description="what a browser sends when it comes back")]
 
 
-@post("/tasks", tags=_TAGS, summary="Submit one task, in a context of its own")
+@post("/tasks", summary="Submit one task, in a context of its own")
 async def submit_task(core: TheCore, caller: Asker, data: JSONBody[TaskSpec]) -> Submitted:
     context = await core.contexts.submit(caller, ContextSpec(data.name or "task", (data,)))
     view = await core.contexts.show(caller, context.id, limit=1)
     return Submitted(context, view.tasks[0].id)
 
 
-@get("/tasks", tags=_TAGS, summary="List tasks, newest first")
+@get("/tasks", summary="List tasks, newest first")
 async def list_tasks(
     core: TheCore,
     caller: Asker,
@@ -45,19 +46,18 @@ async def list_tasks(
     return await core.tasks.list(caller, state=in_state or "", worker=worker, page=page, limit=limit)
 
 
-@get("/tasks/{id:str}", tags=_TAGS, summary="Show a task: what it is, every move with its reason, and its result")
+@get("/tasks/{id:str}", summary="Show a task: what it is, every move with its reason, and its result")
 async def show_task(core: TheCore, caller: Asker, id: FromPath[str]) -> TaskView:
     return await core.tasks.show(caller, id)
 
 
-@post("/tasks/{id:str}/cancel", tags=_TAGS, status_code=200, summary="Abort a task")
+@post("/tasks/{id:str}/cancel", status_code=200, summary="Abort a task")
 async def cancel_task(core: TheCore, caller: Asker, id: FromPath[str], reason: Reason = "") -> Task:
     return await core.tasks.cancel(caller, id, reason)
 
 
 @get(
     "/tasks/{id:str}/output",
-    tags=_TAGS,
     summary="What a task has written, or follow what it writes",
     responses={200: ResponseSpec(Output, description="JSON; with `follow` the chunks as server-sent events")},
 )
@@ -82,8 +82,7 @@ async def task_output(
         attempt, after = _place(last_seen)
     begin = task.attempt if attempt is None else attempt
     events = tasks_output.events(core.tasks, caller, id, begin, after, stream, request.app.state.closing)
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamResponse(events, media_type="text/event-stream", headers=headers)
+    return StreamResponse(events, media_type="text/event-stream", headers=STREAMED)
 
 
 def _place(last_seen: str) -> tuple[int, int]:
@@ -91,6 +90,3 @@ def _place(last_seen: str) -> tuple[int, int]:
     if len(numbers) != 2 or not all(one.isascii() and one.isdecimal() and len(one) < 16 for one in numbers):
         raise BadInput(f"{last_seen[:60]!r} is no place in an output", hint="Last-Event-ID is ATTEMPT/NUMBER")
     return int(numbers[0]), int(numbers[1])
-
-
-HANDLERS = [submit_task, list_tasks, show_task, cancel_task, task_output]

@@ -8,17 +8,21 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from litestar.response import Stream
 
 from skep.doors.http import topics_follow
+from skep.doors.http.bare import STREAMED
 from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
 from skep.errors import BadInput
-from skep.model.answers import Page, TopicView
-from skep.model.topic import Natural, Standing, Topic
+from skep.model.answers import Page
+from skep.model.topic import Natural, PlacesAnswer, Standing, Topic, TopicView
 
-_TAGS = ["topics"]
+TAG = "topics"
 _LARGEST = 1 << 53
 
 Offset = Annotated[int, QueryParameter(ge=0, le=_LARGEST, description="the first offset wanted")]
 Partition = Annotated[int, QueryParameter(ge=0, le=_LARGEST, description="which partition of the topic")]
 LastSeen = Annotated[str, HeaderParameter(name="Last-Event-ID", description="what a browser sends when it comes back")]
+Start = Annotated[
+    str, QueryParameter(max_length=60, description="`beginning`, `end`, `offset:N` or `time:SECONDS` since 1970")
+]
 Kept = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
@@ -43,7 +47,7 @@ class TrimOrder(msgspec.Struct, forbid_unknown_fields=True):
     partition: Natural = 0
 
 
-@post("/topics", tags=_TAGS, summary="Make a topic")
+@post("/topics", summary="Make a topic")
 async def create_topic(core: TheCore, caller: Asker, data: JSONBody[TopicOrder]) -> Topic:
     return await core.topics.create(
         caller,
@@ -54,18 +58,18 @@ async def create_topic(core: TheCore, caller: Asker, data: JSONBody[TopicOrder])
     )
 
 
-@get("/topics", tags=_TAGS, summary="List topics")
+@get("/topics", summary="List topics")
 async def list_topics(core: TheCore, caller: Asker, page: PageToken = "", limit: Limit = 100) -> Page[Topic]:
     return await core.topics.list(caller, page=page, limit=limit)
 
 
-@get("/topics/{topic:str}", tags=_TAGS, summary="Show a topic: how far its partitions reach, and which groups read it")
+@get("/topics/{topic:str}", summary="Show a topic: how far its partitions reach, and which groups read it")
 async def show_topic(core: TheCore, caller: Asker, topic: FromPath[str]) -> TopicView:
     found, partitions = await core.topics.show(caller, topic)
     return TopicView(found, partitions, await core.groups.list(caller, topic))
 
 
-@patch("/topics/{topic:str}", tags=_TAGS, summary="Change what a topic keeps")
+@patch("/topics/{topic:str}", summary="Change what a topic keeps")
 async def edit_topic(core: TheCore, caller: Asker, topic: FromPath[str], data: JSONBody[TopicEdit]) -> Topic:
     caller.need("write")
     now = await core.topics.find(topic)
@@ -74,14 +78,18 @@ async def edit_topic(core: TheCore, caller: Asker, topic: FromPath[str], data: J
     return await core.topics.update(caller, topic, retain_seconds=seconds, retain_bytes=size)
 
 
-@post("/topics/{topic:str}/trim", tags=_TAGS, summary="Remove the messages below an offset", status_code=200)
+@post("/topics/{topic:str}/trim", summary="Remove the messages below an offset", status_code=200)
 async def trim_topic(core: TheCore, caller: Asker, topic: FromPath[str], data: JSONBody[TrimOrder]) -> Standing:
     return await core.topics.trim(caller, topic, data.partition, data.before)
 
 
+@get("/topics/{topic:str}/places", summary="Where reading begins in each partition")
+async def topic_places(core: TheCore, caller: Asker, topic: FromPath[str], start: Start = "beginning") -> PlacesAnswer:
+    return PlacesAnswer(await core.topics.places(caller, topic, start))
+
+
 @get(
     "/topics/{topic:str}/follow",
-    tags=_TAGS,
     summary="Follow a topic as server-sent events",
     media_type="text/event-stream",
 )
@@ -101,9 +109,4 @@ async def follow_topic(
     # what is wrong with the request is said before the stream begins
     await core.topics.read(caller, topic, offset, 1, partition=partition)
     events = topics_follow.events(core.topics, caller, topic, partition, offset, request.app.state.closing)
-    return Stream(
-        events, media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-    )
-
-
-HANDLERS = [create_topic, list_topics, show_topic, edit_topic, trim_topic, follow_topic]
+    return Stream(events, media_type="text/event-stream", headers=STREAMED)

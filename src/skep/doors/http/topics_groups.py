@@ -7,10 +7,9 @@ from litestar import get, post
 from litestar.params import FromPath, JSONBody
 
 from skep.doors.http.given import Asker, TheCore
-from skep.model.answers import LagAnswer
-from skep.model.topic import Commit, Lag, Membership, Natural
+from skep.model.topic import Commit, Lag, LagAnswer, Membership, Natural
 
-_TAGS = ["groups"]
+TAG = "groups"
 _PATH = "/topics/{topic:str}/groups/{group:str}"
 Member = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[\x20-\x7e]*\Z")]
 Place = Annotated[
@@ -40,37 +39,34 @@ class SeekOrder(msgspec.Struct, forbid_unknown_fields=True):
     partition: Natural | None = None
 
 
-@post(_PATH + "/join", tags=_TAGS, summary="Become or stay a member, and learn what to read", status_code=200)
+@post(_PATH + "/join", summary="Become or stay a member, and learn what to read", status_code=200)
 async def join_group(
     core: TheCore, caller: Asker, topic: FromPath[str], group: FromPath[str], data: JSONBody[JoinOrder]
 ) -> Membership:
     return await core.groups.join(caller, topic, group, member=data.member, start=data.start)
 
 
-@post(_PATH + "/commit", tags=_TAGS, summary="Store how far a member has read", status_code=204)
+@post(_PATH + "/commit", summary="Store how far a member has read", status_code=204)
 async def commit_group(
     core: TheCore, caller: Asker, topic: FromPath[str], group: FromPath[str], data: JSONBody[CommitOrder]
 ) -> None:
     await core.groups.commit(caller, topic, group, data.member, data.commits)
 
 
-@post(_PATH + "/leave", tags=_TAGS, summary="Leave a group", status_code=204)
+@post(_PATH + "/leave", summary="Leave a group", status_code=204)
 async def leave_group(
     core: TheCore, caller: Asker, topic: FromPath[str], group: FromPath[str], data: JSONBody[LeaveOrder]
 ) -> None:
     await core.groups.leave(caller, topic, group, data.member)
 
 
-@post(_PATH + "/seek", tags=_TAGS, summary="Move a group to another place", status_code=200)
+@post(_PATH + "/seek", summary="Move a group to another place", status_code=200)
 async def seek_group(
     core: TheCore, caller: Asker, topic: FromPath[str], group: FromPath[str], data: JSONBody[SeekOrder]
 ) -> list[Lag]:
     return await core.groups.seek(caller, topic, group, data.to, data.partition)
 
 
-@get(_PATH + "/lag", tags=_TAGS, summary="How far a group is behind")
+@get(_PATH + "/lag", summary="How far a group is behind")
 async def group_lag(core: TheCore, caller: Asker, topic: FromPath[str], group: FromPath[str]) -> LagAnswer:
     return LagAnswer(await core.groups.lag(caller, topic, group))
-
-
-HANDLERS = [join_group, commit_group, leave_group, seek_group, group_lag]

@@ -13,8 +13,7 @@ import msgspec
 from litestar.types import HTTPScope
 
 from skep.errors import BadInput
-from skep.model.answers import TopicMessage
-from skep.model.topic import Message, Post
+from skep.model.topic import Message, Post, TopicMessage
 
 _BEFORE, _AFTER = "/api/v1/topics/", "/messages"
 EVENT = "application/cloudevents+json"

@@ -9,33 +9,39 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.given import Asker, TheCore, TheSettings
 from skep.link.join import join_line
-from skep.model.answers import MemberToken, NewMemberToken, WorkerMatch, WorkerView
+from skep.model.answers import MemberToken, NewMemberToken, TaskLoad, WorkerMatch, WorkerView
 
-_TAGS = ["workers"]
+TAG = "workers"
 Chosen = Annotated[str, QueryParameter(max_length=10_000, description="an expression over their facts")]
+Label = Annotated[str, QueryParameter(max_length=200, description="of the workers; without it all of them")]
 
 
-@get("/workers", tags=_TAGS, summary="List workers with what they offer and run")
+@get("/workers", summary="List workers with what they offer and run")
 async def list_workers(core: TheCore, caller: Asker) -> list[WorkerView]:
     return await core.workers.list(caller)
 
 
-@get("/workers/select", tags=_TAGS, summary="Try a selector: which workers match, and why the others do not")
+@get("/workers/select", summary="Try a selector: which workers match, and why the others do not")
 async def select_workers(core: TheCore, caller: Asker, selector: Chosen = "") -> list[WorkerMatch]:
     return await core.workers.select(caller, selector)
 
 
-@post("/workers/{id:str}/drain", tags=_TAGS, summary="Give what a worker holds to others", status_code=200)
+@get("/workers/load", summary="Tasks that wait for workers with a label, have one, and ended lately")
+async def worker_load(core: TheCore, caller: Asker, label: Label = "") -> TaskLoad:
+    return await core.workers.load(caller, label)
+
+
+@post("/workers/{id:str}/drain", summary="Give what a worker holds to others", status_code=200)
 async def drain_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.workers.drain(caller, id)
 
 
-@post("/workers/{id:str}/resume", tags=_TAGS, summary="Drain a worker no further", status_code=200)
+@post("/workers/{id:str}/resume", summary="Drain a worker no further", status_code=200)
 async def resume_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.workers.drain(caller, id, on=False)
 
 
-@delete("/workers/{id:str}", tags=_TAGS, summary="Forget a worker that will not come back")
+@delete("/workers/{id:str}", summary="Forget a worker that will not come back")
 async def forget_worker(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.workers.forget(caller, id)
 
@@ -50,7 +56,7 @@ class MemberTokenOrder(msgspec.Struct, forbid_unknown_fields=True):
     expires_in: float | None = None
 
 
-@post("/workers/tokens", tags=_TAGS, summary="Make a token that a worker or manager joins with; it is shown this once")
+@post("/workers/tokens", summary="Make a token that a worker or manager joins with; it is shown this once")
 async def create_member_token(
     core: TheCore, caller: Asker, settings: TheSettings, data: JSONBody[MemberTokenOrder]
 ) -> NewMemberToken:
@@ -58,23 +64,11 @@ async def create_member_token(
     return msgspec.structs.replace(made, join=await asyncio.to_thread(join_line, settings, made.token))
 
 
-@get("/workers/tokens", tags=_TAGS, summary="List the tokens that members join with")
+@get("/workers/tokens", summary="List the tokens that members join with")
 async def list_member_tokens(core: TheCore, caller: Asker) -> list[MemberToken]:
     return await core.fleet.tokens.list(caller)
 
 
-@delete("/workers/tokens/{id:str}", tags=_TAGS, summary="Revoke a token; whoever joined with it is cut off at once")
+@delete("/workers/tokens/{id:str}", summary="Revoke a token; whoever joined with it is cut off at once")
 async def revoke_member_token(core: TheCore, caller: Asker, id: FromPath[str]) -> None:
     await core.fleet.tokens.revoke(caller, id)
-
-
-HANDLERS = [
-    list_workers,
-    select_workers,
-    drain_worker,
-    resume_worker,
-    forget_worker,
-    create_member_token,
-    list_member_tokens,
-    revoke_member_token,
-]

@@ -25,14 +25,14 @@ SANDBOX = {
 _VERBS: dict[str, BenchmarkState] = {"pause": "paused", "resume": "running"}
 
 
-@get("/benchmarks", include_in_schema=False)
+@get("/benchmarks")
 async def benchmarks_page(request: Asked, core: TheCore, caller: Asker, page: PageToken = "") -> Response[bytes]:
     found = await core.benchmarks.list(caller, page=page, limit=_PER_PAGE)
     names = {one.source: (await core.sources.show(caller, one.source)).name for one in found.items if one.source}
     return render(request, "benchmarks.html", found=found, names=names, page=page)
 
 
-@get("/benchmarks/{name:str}", include_in_schema=False)
+@get("/benchmarks/{name:str}")
 async def benchmark_page(request: Asked, core: TheCore, caller: Asker, name: FromPath[str]) -> Response[bytes]:
     benchmark, steps = await core.benchmarks.show(caller, name), await core.benchmarks.steps(caller, name)
     link = f"/sources/{benchmark.source}/commit/"
@@ -44,7 +44,7 @@ async def benchmark_page(request: Asked, core: TheCore, caller: Asker, name: Fro
     return render(request, "benchmark.html", one=benchmark, steps=steps, pictures=pictures, files=files)
 
 
-@get("/benchmarks/{name:str}/{file:str}", include_in_schema=False)
+@get("/benchmarks/{name:str}/{file:str}")
 async def benchmark_picture(
     core: TheCore,
     caller: Asker,
@@ -68,18 +68,15 @@ async def benchmark_picture(
     return Response(body, media_type=mime, headers=SANDBOX)
 
 
-@get("/evaluations/{id:str}", include_in_schema=False)
+@get("/evaluations/{id:str}")
 async def evaluation_file(core: TheCore, caller: Asker, id: FromPath[str]) -> Response[bytes]:
     one, body = await core.evaluations.open(caller, id)
     return Response(body, media_type=one.mime, headers=SANDBOX)
 
 
-@post("/benchmarks/{name:str}/{verb:str}", include_in_schema=False)
+@post("/benchmarks/{name:str}/{verb:str}")
 async def switch_form(core: TheCore, caller: Asker, name: FromPath[str], verb: FromPath[str]) -> Redirect:
     if verb not in _VERBS:
         raise NotFound(f"a benchmark cannot {verb[:40]!r}")
     await core.benchmarks.switch(caller, name, _VERBS[verb])
     return Redirect(f"/benchmarks/{name}", status_code=303)
-
-
-HANDLERS = [benchmarks_page, benchmark_page, benchmark_picture, evaluation_file, switch_form]

@@ -28,7 +28,7 @@ class Branch(msgspec.Struct, frozen=True):
     needs: list[str]
 
 
-@get("/contexts", include_in_schema=False)
+@get("/contexts")
 async def contexts_page(
     request: Asked,
     core: TheCore,
@@ -41,7 +41,7 @@ async def contexts_page(
     return render(request, "contexts.html", found=found, page=page, state=in_state, cause=cause)
 
 
-@get("/contexts/{id:str}", include_in_schema=False)
+@get("/contexts/{id:str}")
 async def context_page(
     request: Asked, core: TheCore, caller: Asker, id: FromPath[str], after: After = ""
 ) -> Response[bytes]:
@@ -51,17 +51,17 @@ async def context_page(
     return render(request, "context.html", next=shown[-1].id if len(view.tasks) > _TASKS else "", **values)
 
 
-@post("/contexts/{id:str}/cancel", include_in_schema=False)
+@post("/contexts/{id:str}/cancel")
 async def cancel_context_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     return _to(await core.contexts.cancel(caller, id))
 
 
-@post("/contexts/{id:str}/retry", include_in_schema=False)
+@post("/contexts/{id:str}/retry")
 async def retry_context_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     return _to(await core.contexts.retry(caller, id))
 
 
-@post("/contexts/{id:str}/remove", include_in_schema=False)
+@post("/contexts/{id:str}/remove")
 async def remove_context_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     await core.contexts.remove(caller, id)
     return Redirect("/contexts", status_code=303)
@@ -86,6 +86,3 @@ def tree(tasks: Sequence[Task], needs: Mapping[str, Sequence[str]]) -> list[Bran
         branches.append(Branch(task, min(depth, _DEEPEST), others))
         left += [(child, task.name, depth + 1) for child in reversed(below.get(task.name, ()))]
     return branches
-
-
-HANDLERS = [contexts_page, context_page, cancel_context_form, retry_context_form, remove_context_form]

@@ -25,12 +25,12 @@ class SecretForm(msgspec.Struct):
     token: str = ""
 
 
-@get("/credentials", include_in_schema=False)
+@get("/credentials")
 async def credentials_page(request: Asked, core: TheCore, caller: Asker) -> Response[bytes]:
     return await _list(request, core, caller)
 
 
-@post("/credentials", include_in_schema=False)
+@post("/credentials")
 async def set_form(
     request: Asked, core: TheCore, caller: Asker, data: URLEncodedBody[CredentialForm]
 ) -> Response[bytes] | Redirect:
@@ -39,7 +39,7 @@ async def set_form(
     return await _put(request, core, caller, CredentialSpec(*given), data)
 
 
-@post("/credentials/{name:str}/rotate", include_in_schema=False)
+@post("/credentials/{name:str}/rotate")
 async def rotate_form(
     request: Asked, core: TheCore, caller: Asker, name: FromPath[str], data: URLEncodedBody[SecretForm]
 ) -> Response[bytes] | Redirect:
@@ -51,7 +51,7 @@ async def rotate_form(
     return await _put(request, core, caller, spec, CredentialForm(token=data.token))
 
 
-@post("/credentials/{name:str}/remove", include_in_schema=False)
+@post("/credentials/{name:str}/remove")
 async def remove_form(core: TheCore, caller: Asker, name: FromPath[str]) -> Redirect:
     await core.credentials.remove(caller, name)
     return Redirect("/credentials", status_code=303)
@@ -79,6 +79,3 @@ async def _list(
     found = await core.credentials.list(caller)
     status = error.status if error else 200
     return page(request, "credentials.html", status, found=found, form=form or CredentialForm(), error=error)
-
-
-HANDLERS = [credentials_page, set_form, rotate_form, remove_form]

@@ -28,7 +28,7 @@ class Operation(msgspec.Struct, frozen=True):
     answers: list[tuple[str, str]]
 
 
-@get("/docs", include_in_schema=False)
+@get("/docs")
 async def docs_page(request: Asked) -> Response[bytes]:
     schema = tidy(request.app.openapi_schema.to_schema())
     return page(request, "docs.html", rooms=operations(schema))
@@ -93,6 +93,3 @@ def _type(one: dict[str, Any]) -> str:
     kinds = one.get("type", "any")
     names = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind != "null"]
     return " ".join([" | ".join(names), *bounds])
-
-
-HANDLERS = [docs_page]

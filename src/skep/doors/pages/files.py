@@ -18,20 +18,20 @@ Rev = Annotated[str, QueryParameter(max_length=1000)]
 LineNumber = Annotated[int, QueryParameter(ge=1, le=1 << 31)]
 
 
-@get(["/sources/{id:str}/tree", "/sources/{id:str}/tree/{path:path}"], include_in_schema=False)
+@get(["/sources/{id:str}/tree", "/sources/{id:str}/tree/{path:path}"])
 async def tree_page(request: Asked, core: TheCore, caller: Asker, id: FromPath[str], rev: Rev = "") -> Response[bytes]:
     tree = await core.gather.tree(caller, id, _path(request), rev)
     return page(request, "tree.html", source=tree.source, tree=tree, rev=rev)
 
 
-@get("/sources/{id:str}/commit/{commit:str}", include_in_schema=False)
+@get("/sources/{id:str}/commit/{commit:str}")
 async def commit_page(
     request: Asked, core: TheCore, caller: Asker, id: FromPath[str], commit: FromPath[str]
 ) -> Response[bytes]:
     return page(request, "commit.html", found=await core.gather.commit(caller, id, commit))
 
 
-@get("/sources/{id:str}/file/{path:path}", include_in_schema=False)
+@get("/sources/{id:str}/file/{path:path}")
 async def file_page(
     *,
     request: Asked,
@@ -75,6 +75,3 @@ def _painter(state: State) -> Painter:
 async def close(app: Litestar) -> None:
     if "painter" in app.state:
         await app.state["painter"].close()
-
-
-HANDLERS = [tree_page, commit_page, file_page]

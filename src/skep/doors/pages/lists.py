@@ -16,12 +16,12 @@ class ConfirmForm(msgspec.Struct):
     version: str = ""
 
 
-@get("/lists", include_in_schema=False)
+@get("/lists")
 async def lists_page(request: Asked, core: TheCore, caller: Asker) -> Response[bytes]:
     return render(request, "lists.html", lists=await core.lists.list(caller))
 
 
-@get("/lists/{id:str}", include_in_schema=False)
+@get("/lists/{id:str}")
 async def list_page(
     request: Asked, core: TheCore, caller: Asker, id: FromPath[str], page: PageToken = ""
 ) -> Response[bytes]:
@@ -32,10 +32,7 @@ async def list_page(
     return render(request, "list.html", list=found, entries=entries, gone=gone.items, problems=problems, page=page)
 
 
-@post("/lists/{id:str}/confirm", include_in_schema=False)
+@post("/lists/{id:str}/confirm")
 async def confirm_form(core: TheCore, caller: Asker, id: FromPath[str], data: URLEncodedBody[ConfirmForm]) -> Redirect:
     found = await core.lists.confirm(caller, id, data.version)
     return Redirect(f"/lists/{found.id}", status_code=303)
-
-
-HANDLERS = [lists_page, list_page, confirm_form]

@@ -10,13 +10,10 @@ from skep.model.log import SEVERITY
 _LINES = 300
 
 
-@get("/log", include_in_schema=False)
+@get("/log")
 async def log_page(
     request: Asked, core: TheCore, caller: Asker, level: Least = "info", process: Process = "", about: About = ""
 ) -> Response[bytes]:
     lines = await core.log.read(caller, limit=_LINES, level=level, process=process, about=about)
     asked = {"level": level, "process": process, "about": about}
     return page(request, "log.html", lines=lines, asked=asked, levels=list(SEVERITY))
-
-
-HANDLERS = [log_page]

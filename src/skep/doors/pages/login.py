@@ -21,7 +21,7 @@ class LoginForm(msgspec.Struct):
     next: str = "/"
 
 
-@get("/login", include_in_schema=False)
+@get("/login")
 async def login_page(
     request: Asked, core: TheCore, settings: TheSettings, ticket: FromQuery[str] = "", next: FromQuery[str] = "/"
 ) -> Response[bytes] | Redirect:
@@ -34,7 +34,7 @@ async def login_page(
     return _enter(request, settings, token, "/")
 
 
-@post("/login", include_in_schema=False)
+@post("/login")
 async def login(
     request: Asked,
     core: TheCore,
@@ -52,7 +52,7 @@ async def login(
     return _enter(request, settings, session, _inside(data.next))
 
 
-@post("/logout", include_in_schema=False)
+@post("/logout")
 async def logout(request: Asked, core: TheCore, settings: TheSettings) -> Redirect:
     await core.access.end_session(request.cookies.get(cookie_name(settings), ""))
     answer = Redirect("/", status_code=303)
@@ -73,6 +73,3 @@ def _inside(target: str) -> str:
     """Only our own pages: `//elsewhere` and `/\\elsewhere` are other servers to a browser."""
     plain = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return target if plain else "/"
-
-
-HANDLERS = [login_page, login, logout]

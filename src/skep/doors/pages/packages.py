@@ -9,12 +9,9 @@ from skep.doors.pages.render import page as render
 _PER_PAGE = 50
 
 
-@get("/packages", include_in_schema=False)
+@get("/packages")
 async def packages_page(
     request: Asked, core: TheCore, caller: Asker, prefix: Prefix = "", page: PageToken = ""
 ) -> Response[bytes]:
     found = await core.packages.list(caller, prefix=prefix, page=page, limit=_PER_PAGE)
     return render(request, "packages.html", found=found, page=page)
-
-
-HANDLERS = [packages_page]

@@ -1,5 +1,6 @@
 """A record of science metadata as a page: what, who, where, when, and what belongs to it."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -7,10 +8,14 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from skep.dataone.moments import instant
+from skep.dataone.nodes import KIND
 from skep.doors.http.given import Asked, Asker, TheCore
 from skep.doors.pages.render import page
 from skep.engines.records.base import Ask, OneOf
+from skep.errors import NotFound
 from skep.model.caller import Caller
+from skep.model.dataone import MemberNode
+from skep.model.source import Source
 
 _SIDES = ("west", "south", "east", "north")
 #: members of a resource map, and maps of a record, that are shown
@@ -36,11 +41,12 @@ def box(values: dict[str, Any]) -> Box | None:
     return Box(parts, f"{south:g} to {north:g} N, {west:g} to {east:g} E")
 
 
-@get("/record", include_in_schema=False)
+@get("/record")
 async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> Response[bytes]:
     """By query, not by path: an identifier may hold anything."""
     found = await core.dataone.get(caller, id)
     pid = found.meta.identifier
+    found = (await core.dataone.store.linked({pid: found}))[pid]
     records = await _values(core, caller, [pid])
     values = records.get(pid, {})
     maps = [pid] if found.kind == "RESOURCE" else list(values.get("resourceMap", []))[:_MAPS]
@@ -60,6 +66,15 @@ async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> R
     )
 
 
+async def node_of(core: TheCore, caller: Caller, source: Source) -> MemberNode | None:
+    """Of a source that is a Member Node, once it has said what it is."""
+    if source.kind != KIND:
+        return None
+    with suppress(NotFound):
+        return await core.dataone.nodes.show(caller, source.id)
+    return None
+
+
 async def _members(core: TheCore, caller: Caller, map: str) -> list[tuple[str, str, str]]:
     """Identifier, title and format of each; of what the caller may not see, or we do not have, only the first."""
     names = await core.dataone.index.maps.members(map, _SHOWN)
@@ -75,6 +90,3 @@ async def _values(core: TheCore, caller: Caller, ids: list[str]) -> dict[str, di
         return {}
     found = await core.dataone.index.search(caller, Ask(only=(OneOf("id", ids),), limit=len(ids)))
     return {one.id: dict(one.values) for one in found.records}
-
-
-HANDLERS = [record_page]

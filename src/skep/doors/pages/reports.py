@@ -4,7 +4,7 @@ from litestar import Response, get
 from litestar.params import FromPath
 
 from skep.doors.http.given import Asked, Asker, TheCore
-from skep.doors.http.reports import Commit
+from skep.doors.http.sources import OfCommit
 from skep.doors.pages import charts
 from skep.doors.pages.render import page
 from skep.errors import NotFound
@@ -14,9 +14,9 @@ from skep.model.report import Hot
 _HOT = 12
 
 
-@get("/sources/{id:str}/report", include_in_schema=False)
+@get("/sources/{id:str}/report")
 async def report_page(
-    request: Asked, core: TheCore, caller: Asker, id: FromPath[str], commit: Commit = ""
+    request: Asked, core: TheCore, caller: Asker, id: FromPath[str], commit: OfCommit = ""
 ) -> Response[bytes]:
     source = await core.sources.show(caller, id)
     try:
@@ -55,6 +55,3 @@ def _curves(answer: ReportAnswer) -> list[tuple[str, charts.Curve]]:
         "Mean score": charts.curve([(point.at, point.score) for point in history]),
     }
     return [(name, one) for name, one in drawn.items() if one is not None]
-
-
-HANDLERS = [report_page]

@@ -16,7 +16,7 @@ _PER_PAGE = 50
 Filters = Annotated[str, QueryParameter(max_length=1000, description="filters, divided by blanks")]
 
 
-@get("/results", include_in_schema=False)
+@get("/results")
 async def results_page(
     request: Asked, core: TheCore, caller: Asker, where: Filters = "", page: PageToken = ""
 ) -> Response[bytes]:
@@ -26,6 +26,3 @@ async def results_page(
     except BadInput as error:
         found, wrong = Page[Result]([]), f"{error.message}: {error.hint}"
     return render(request, "measured.html", 400 if wrong else 200, found=found, where=where, page=page, wrong=wrong)
-
-
-HANDLERS = [results_page]

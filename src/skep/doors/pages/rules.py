@@ -11,22 +11,19 @@ from skep.model.rule import RuleEdit
 _PER_PAGE = 50
 
 
-@get("/rules", include_in_schema=False)
+@get("/rules")
 async def rules_page(request: Asked, core: TheCore, caller: Asker, page: PageToken = "") -> Response[bytes]:
     found = await core.rules.list(caller, page=page, limit=_PER_PAGE)
     return render(request, "rules.html", found=found, page=page)
 
 
-@post("/rules/{name:str}/enable", include_in_schema=False)
+@post("/rules/{name:str}/enable")
 async def enable_form(core: TheCore, caller: Asker, name: FromPath[str]) -> Redirect:
     await core.rules.update(caller, name, RuleEdit(enabled=True))
     return Redirect("/rules", status_code=303)
 
 
-@post("/rules/{name:str}/disable", include_in_schema=False)
+@post("/rules/{name:str}/disable")
 async def disable_form(core: TheCore, caller: Asker, name: FromPath[str]) -> Redirect:
     await core.rules.update(caller, name, RuleEdit(enabled=False))
     return Redirect("/rules", status_code=303)
-
-
-HANDLERS = [rules_page, enable_form, disable_form]

@@ -12,7 +12,6 @@ from skep.doors.pages.render import page as render
 from skep.errors import BadInput
 from skep.model.search import Limits
 
-_PER_FILE = 20
 #: matching lines are counted up to this many
 _COUNTED = 1_000
 
@@ -23,7 +22,7 @@ PageToken = Annotated[str, QueryParameter(max_length=10_000)]
 Explain = Annotated[bool, QueryParameter()]
 
 
-@get("/", include_in_schema=False)
+@get("/")
 async def search_page(
     *,
     request: Asked,
@@ -40,7 +39,6 @@ async def search_page(
         return render(request, "home.html", status_view=await core.status.show(caller))
     limits = Limits(
         lines=lines,
-        lines_per_file=_PER_FILE,
         seconds=settings.search_seconds,
         context=context,
         count=_COUNTED,
@@ -55,9 +53,6 @@ async def search_page(
     return render(request, "results.html", q=q, answer=answer, page=page, asked=asked, explain=explain, window=WINDOW)
 
 
-@get("/docs/search", include_in_schema=False)
+@get("/docs/search")
 async def syntax_page(request: Asked) -> Response[bytes]:
     return render(request, "syntax.html")
-
-
-HANDLERS = [search_page, syntax_page]

@@ -23,22 +23,19 @@ class SearchForm(msgspec.Struct):
     first: str = ""
 
 
-@get("/searches", include_in_schema=False)
+@get("/searches")
 async def searches_page(request: Asked, core: TheCore, caller: Asker, text: Text = "") -> Response[bytes]:
     found = await core.searches.list(caller)
     return page(request, "searches.html", found=found, query=text, own_topic=SEARCHES)
 
 
-@post("/searches", include_in_schema=False)
+@post("/searches")
 async def save_form(core: TheCore, caller: Asker, data: URLEncodedBody[SearchForm]) -> Redirect:
     await core.searches.save(caller, data.name.strip(), SearchSpec(data.query, data.topic.strip(), bool(data.first)))
     return Redirect("/searches", status_code=303)
 
 
-@post("/searches/{name:str}/remove", include_in_schema=False)
+@post("/searches/{name:str}/remove")
 async def remove_form(core: TheCore, caller: Asker, name: FromPath[str]) -> Redirect:
     await core.searches.remove(caller, name)
     return Redirect("/searches", status_code=303)
-
-
-HANDLERS = [searches_page, save_form, remove_form]

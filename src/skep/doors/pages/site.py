@@ -1,7 +1,8 @@
-"""All pages in one list."""
+"""All pages."""
 
-from litestar import Litestar
+from litestar import Litestar, Router
 
+from skep.doors.http.given import routes
 from skep.doors.pages import (
     benchmarks,
     contexts,
@@ -26,29 +27,14 @@ from skep.doors.pages import (
     workers,
 )
 
-HANDLERS = [
-    *search.HANDLERS,
-    *searches.HANDLERS,
-    *sources.HANDLERS,
-    *reports.HANDLERS,
-    *records.HANDLERS,
-    *lists.HANDLERS,
-    *credentials.HANDLERS,
-    *files.HANDLERS,
-    *login.HANDLERS,
-    *topics.HANDLERS,
-    *contexts.HANDLERS,
-    *tasks.HANDLERS,
-    *packages.HANDLERS,
-    *results.HANDLERS,
-    *workers.HANDLERS,
-    *rules.HANDLERS,
-    *benchmarks.HANDLERS,
-    *status.HANDLERS,
-    *log.HANDLERS,
-    *docs.HANDLERS,
-    static.static_file,
-]
+PAGES = Router(
+    "/",
+    route_handlers=[
+        *routes(search, searches, sources, reports, records, lists, credentials, files, login, topics, contexts),
+        *routes(tasks, packages, results, workers, rules, benchmarks, status, log, docs, static),
+    ],
+    include_in_schema=False,
+)
 
 
 async def close(app: Litestar) -> None:

@@ -10,6 +10,7 @@ from litestar.response import Redirect
 from skep.config import Settings
 from skep.doors.http.given import Asked, Asker, InState, PageToken, TheCore, TheSettings
 from skep.doors.pages import show
+from skep.doors.pages.records import node_of
 from skep.doors.pages.render import page
 from skep.errors import NeedsToken, NotAllowed, SkepError
 from skep.model.answers import FileView, Tree
@@ -31,14 +32,14 @@ class AcceptForm(msgspec.Struct):
     loss: str = ""
 
 
-@get("/sources", include_in_schema=False)
+@get("/sources")
 async def sources_page(
     request: Asked, core: TheCore, caller: Asker, page: PageToken = "", in_state: InState = None
 ) -> Response[bytes]:
     return await _list(request, core, caller, token=page, state=in_state)
 
 
-@post("/sources", include_in_schema=False)
+@post("/sources")
 async def add_source_form(
     request: Asked,
     core: TheCore,
@@ -69,7 +70,7 @@ async def _list(
     return page(request, "sources.html", error.status if error else 200, **values)
 
 
-@get("/sources/{id:str}", include_in_schema=False)
+@get("/sources/{id:str}")
 async def source_page(
     request: Asked, core: TheCore, caller: Asker, settings: TheSettings, id: FromPath[str]
 ) -> Response[bytes]:
@@ -78,22 +79,23 @@ async def source_page(
     tree = await _tree(core, caller, source)
     values: dict[str, Any] = {"source": source, "changes": changes.items, "tree": tree, "rev": "", "busy": busy(source)}
     values |= {"clone": clone_url(request, settings, source), "readme": await _readme(core, caller, tree)}
-    return page(request, "source.html", **values)
+    values |= {"node": await node_of(core, caller, source)}
+    return page(request, "node.html" if values["node"] else "source.html", **values)
 
 
-@post("/sources/{id:str}/fetch", include_in_schema=False)
+@post("/sources/{id:str}/fetch")
 async def fetch_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     asked = await core.sources.fetch(caller, id)
     return Redirect(f"/sources/{asked.source.id}", status_code=303)
 
 
-@post("/sources/{id:str}/accept", include_in_schema=False)
+@post("/sources/{id:str}/accept")
 async def accept_form(core: TheCore, caller: Asker, id: FromPath[str], data: URLEncodedBody[AcceptForm]) -> Redirect:
     source = await core.sources.accept(caller, id, loss=data.loss)
     return Redirect(f"/sources/{source.id}", status_code=303)
 
 
-@post("/sources/{id:str}/remove", include_in_schema=False)
+@post("/sources/{id:str}/remove")
 async def remove_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     await core.sources.remove(caller, id)
     return Redirect("/sources", status_code=303)
@@ -127,6 +129,3 @@ async def _readme(core: TheCore, caller: Asker, tree: Tree | None) -> FileView |
     except SkepError:
         return None
     return file if file.text and len(file.text) <= _README_LIMIT else None
-
-
-HANDLERS = [sources_page, add_source_form, source_page, fetch_form, accept_form, remove_form]

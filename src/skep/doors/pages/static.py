@@ -33,7 +33,7 @@ def url(name: str) -> str:
     return f"/static/{name}?v={_assets()[name].mark}"
 
 
-@get("/static/{name:str}", include_in_schema=False)
+@get("/static/{name:str}")
 async def static_file(name: FromPath[str]) -> Response[bytes]:
     asset = _assets().get(name)
     if asset is None:

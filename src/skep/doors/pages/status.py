@@ -6,9 +6,6 @@ from skep.doors.http.given import Asked, Asker, TheCore
 from skep.doors.pages.render import page
 
 
-@get("/status", include_in_schema=False)
+@get("/status")
 async def status_page(request: Asked, core: TheCore, caller: Asker) -> Response[bytes]:
     return page(request, "status.html", status_view=await core.status.show(caller), reason=await core.status.ready())
-
-
-HANDLERS = [status_page]

@@ -25,7 +25,7 @@ _CUT = 100_000
 _RESULT = 20_000
 
 
-@get("/tasks", include_in_schema=False)
+@get("/tasks")
 async def tasks_page(
     request: Asked, core: TheCore, caller: Asker, page: PageToken = "", in_state: InTaskState = None
 ) -> Response[bytes]:
@@ -33,7 +33,7 @@ async def tasks_page(
     return render(request, "tasks.html", found=found, page=page, state=in_state, states=(None, *get_args(TaskState)))
 
 
-@get("/tasks/{id:str}", include_in_schema=False)
+@get("/tasks/{id:str}")
 async def task_page(
     request: Asked, core: TheCore, caller: Asker, id: FromPath[str], attempt: Attempt = None
 ) -> Response[bytes]:
@@ -56,7 +56,7 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-@get("/tasks/{id:str}/output", include_in_schema=False)
+@get("/tasks/{id:str}/output")
 async def output_text(
     core: TheCore, caller: Asker, id: FromPath[str], attempt: Attempt = None, stream: OfStream = None
 ) -> StreamResponse:
@@ -75,7 +75,7 @@ async def _whole(
         after = chunks[-1].n
 
 
-@post("/tasks/{id:str}/cancel", include_in_schema=False)
+@post("/tasks/{id:str}/cancel")
 async def cancel_task_form(core: TheCore, caller: Asker, id: FromPath[str]) -> Redirect:
     task = await core.tasks.cancel(caller, id)
     return Redirect(f"/tasks/{task.id}", status_code=303)
@@ -98,6 +98,3 @@ def pieces(chunks: Sequence[Chunk]) -> list[tuple[Stream, str]]:
         (stream, b"".join(chunk.body for chunk in some)[-_CUT:].decode("utf-8", "replace"))
         for stream, some in groupby(chunks, key=lambda chunk: chunk.stream)
     ]
-
-
-HANDLERS = [tasks_page, task_page, output_text, cancel_task_form]

@@ -12,9 +12,10 @@ from litestar.params import FromPath, QueryParameter
 from skep.core import Core
 from skep.doors.http.given import Asked, Asker, TheCore
 from skep.doors.pages.render import page as render
-from skep.errors import BadInput, NotFound
+from skep.errors import NotFound
 from skep.model.caller import Caller
 from skep.model.topic import Lag, Message, Part, Standing, Topic
+from skep.topics.partitions import offset_at, part_of
 from skep.topics.service import Topics
 
 _PER_PAGE = 50
@@ -76,7 +77,7 @@ async def topics_page(request: Asked, core: Core, caller: Caller, page: str) -> 
     return render(request, "topics.html", rows=rows, next_page=found.next_page, page=page)
 
 
-@get("/topics/{name:str}", include_in_schema=False)
+@get("/topics/{name:str}")
 async def topic_page(
     request: Asked,
     core: TheCore,
@@ -87,8 +88,7 @@ async def topic_page(
     before: Place = None,
 ) -> Response[bytes]:
     topic, standings = await core.topics.show(caller, name)
-    if partition >= topic.partitions:
-        raise BadInput(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+    part_of(topic, partition)
     may_read = readable(caller, topic)
     window = await _window(core.topics, caller, topic, standings[partition], offset, before) if may_read else None
     values: dict[str, Any] = {"topic": topic, "standings": standings, "partition": partition, "window": window}
@@ -128,7 +128,7 @@ async def _newest(topics: Topics, caller: Caller, topic: Topic, standings: Seque
 
 async def _last_hour(topics: Topics, topic: Topic, standings: Sequence[Standing]) -> int:
     since = topics.clock.now() - _HOUR
-    return sum([one.next - await topics.offset_at(Part(topic.name, one.partition), since) for one in standings])
+    return sum([one.next - await offset_at(topics.log, Part(topic.name, one.partition), since) for one in standings])
 
 
 async def _readers(core: Core, caller: Caller, topic: Topic) -> list[Reader]:
@@ -160,6 +160,3 @@ def body(message: Message) -> tuple[str, int]:
             value = json.loads(text)
             text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     return text[:_CUT], max(0, len(text) - _CUT)
-
-
-HANDLERS = [topic_page]

@@ -10,6 +10,7 @@ from skep.doors.http.workers import Chosen
 from skep.doors.pages import charts, show
 from skep.doors.pages.render import page
 from skep.errors import BadInput
+from skep.fleet.events import UNSTABLE_DOWNS
 from skep.fleet.plan import Member, nodes_of
 from skep.fleet.ring import Ring
 from skep.model.answers import WorkerMatch, WorkerView
@@ -19,11 +20,12 @@ Facts = Mapping[str, str | float]
 #: what gauges and the heading show
 _GAUGED = ("memory", "memory_used", "disk", "disk_free", "load", "cpu_percent", "sampled_at")
 _BYTES = ("network_in", "network_out")
+_LIMIT = "limit."
 #: as many as there are colours
 _MOST_DRAWN = 8
 
 
-@get("/workers", include_in_schema=False)
+@get("/workers")
 async def workers_page(request: Asked, core: TheCore, caller: Asker, selector: Chosen = "") -> Response[bytes]:
     """A selector that cannot be read is no error of the page: somebody may be typing it."""
     matches: dict[str, WorkerMatch] = {}
@@ -36,7 +38,7 @@ async def workers_page(request: Asked, core: TheCore, caller: Asker, selector: C
     values: dict[str, Any] = {"workers": await core.workers.list(caller), "selector": selector, "matches": matches}
     values["ring"] = _ring(values["workers"])
     values |= {"error": error, "place": show.pointed(selector, error.column if error else None), "names": FACTS}
-    return page(request, "workers.html", plain=plain, gauges=gauges, **values)
+    return page(request, "workers.html", plain=plain, gauges=gauges, limits=limits, steady=UNSTABLE_DOWNS, **values)
 
 
 def _ring(workers: Sequence[WorkerView]) -> list[charts.Arc]:
@@ -55,8 +57,13 @@ def _ring(workers: Sequence[WorkerView]) -> list[charts.Arc]:
 
 def plain(facts: Facts) -> list[tuple[str, str]]:
     """What no gauge shows: first what selectors compare, then the rest."""
-    names = [name for name in (*FACTS, *sorted(set(facts) - set(FACTS))) if name in facts and name not in _GAUGED]
-    return [(name.replace(".", " "), _text(name, facts[name])) for name in names]
+    others = sorted(name for name in set(facts) - set(FACTS) if not name.startswith(_LIMIT))
+    return [(name, _text(name, facts[name])) for name in (*FACTS, *others) if name in facts and name not in _GAUGED]
+
+
+def limits(facts: Facts) -> list[tuple[str, str]]:
+    """What commands are bounded in, and how: the same on most machines, so only who asks reads it."""
+    return [(name.removeprefix(_LIMIT), str(facts[name])) for name in sorted(facts) if name.startswith(_LIMIT)]
 
 
 def _text(name: str, value: str | float) -> str:
@@ -80,6 +87,3 @@ def gauges(facts: Facts) -> list[tuple[str, float, str]]:
     if cpu and "load" in number:
         found.append(("load", min(1.0, number["load"] / cpu), f"{number['load']:.1f} on {cpu:g} cores"))
     return found
-
-
-HANDLERS = [workers_page]

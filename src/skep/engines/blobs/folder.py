@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from skep.disk import sync_file, sync_folders
 from skep.engines.blobs.base import BlobInfo, Blobs, checked_id, checked_start, is_id
 from skep.errors import NoSpace, NotFound, Unavailable
 
@@ -88,13 +89,13 @@ class FolderBlobs:
         return open(name, "wb", buffering=0, opener=lambda _name, _flags: descriptor)
 
     def _settle(self, file: BinaryIO, id: str) -> None:
-        os.fsync(file.fileno())
+        sync_file(file)
         place = self.path(id)
         if not place.parent.exists():
             place.parent.mkdir(exist_ok=True)
-            _sync_folder(self._root)
+            sync_folders(self._root)
         Path(file.name).replace(place)
-        _sync_folder(place.parent)
+        sync_folders(place.parent)
 
 
 async def _gathered(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -127,14 +128,6 @@ def _abandon(file: BinaryIO) -> None:
 def _infos(prefix: Path) -> list[BlobInfo]:
     with os.scandir(prefix) as found:
         return sorted((BlobInfo(f.name, f.stat().st_size) for f in found if is_id(f.name)), key=lambda info: info.id)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, upsert
 from skep.engines.db.sql import statements
 from skep.errors import NewerSchema
 
@@ -25,12 +25,7 @@ async def migrate(db: Database, room: str, steps: Sequence[str], *, lock: str = 
             return True
         for statement in statements(steps[at]):
             await tx.rows(statement)
-        await tx.rows(
-            """INSERT INTO schema_step (room, step) VALUES (:room, :step)
-               ON CONFLICT (room) DO UPDATE SET step = excluded.step""",
-            room=room,
-            step=at + 1,
-        )
+        await upsert(tx, "schema_step", "room", room=room, step=at + 1)
         return at + 1 == len(steps)
 
     while not await db.write(one):

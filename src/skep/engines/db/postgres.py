@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from skep.engines.db import migration
-from skep.engines.db.base import Bell, Row, Statement, Tx, Value
+from skep.engines.db.base import Bell, Param, Row, Statement, Tx, Value
 from skep.engines.db.bells import Bells
 from skep.engines.db.notify import Listener
 from skep.engines.db.postgres_errors import CAUSES, lost, meaning, worth_another_try
@@ -175,7 +175,7 @@ class Postgres:
         self._known: dict[str, _Known] = {}
         self._closed = False
 
-    async def read(self, sql: str, /, **params: Value) -> list[Row]:
+    async def read(self, sql: str, /, **params: Param) -> list[Row]:
         async def fetch(tx: _Tx) -> list[Row]:
             return await tx.rows(sql, **params)
 

@@ -24,7 +24,7 @@ import apsw
 
 from skep.clock import SystemClock
 from skep.engines.db import migration
-from skep.engines.db.base import Bell, Row, Tx, Value
+from skep.engines.db.base import Bell, Param, Row, Tx, Value, spread
 from skep.engines.db.bells import Bells
 from skep.engines.db.sqlite_file import Sync, connect, run
 from skep.engines.db.writer import Writer
@@ -74,10 +74,10 @@ class Sqlite:
         self._mine = threading.local()
         self._connections: list[apsw.Connection] = []
 
-    async def read(self, sql: str, /, **params: Value) -> list[Row]:
+    async def read(self, sql: str, /, **params: Param) -> list[Row]:
         loop = asyncio.get_running_loop()
         try:
-            answer = loop.run_in_executor(self._readers, self._read, sql, params)
+            answer = loop.run_in_executor(self._readers, self._read, *spread(sql, params))
         except RuntimeError:
             raise Unavailable("the database is closed") from None
         return await answer

@@ -6,7 +6,7 @@ So both remember the failure: a `work` that swallows it is not taken for a succe
 
 from collections.abc import Mapping, Sequence
 
-from skep.engines.db.base import Row, Statement, Value
+from skep.engines.db.base import Param, Row, Statement, Value, spread
 from skep.errors import SkepError
 
 
@@ -16,10 +16,10 @@ class Transaction:
         self.failed: SkepError | None = None
         self.ended = False
 
-    async def rows(self, sql: str, /, **params: Value) -> list[Row]:
+    async def rows(self, sql: str, /, **params: Param) -> list[Row]:
         self._check()
         try:
-            return await self._rows(sql, params)
+            return await self._rows(*spread(sql, params))
         except SkepError as error:
             self.failed = error
             raise

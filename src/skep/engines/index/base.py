@@ -1,6 +1,6 @@
-"""The Index face, in two halves: a Builder on workers makes immutable deltas, a Searcher on aggregators adopts them."""
+"""The Index face: workers make immutable deltas, a Searcher on aggregators adopts them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -9,22 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.engines.db.base import Database, Tx
-from skep.model.search import BookInfo, Counted, Damage, Delta, Document, Fence, FileHit, Limits, Query, ShardInfo, Tip
+from skep.model.search import BookInfo, Counted, Damage, Delta, Fence, FileHit, Limits, Query, Tip
 
 #: by source number: may the caller see it? Numbers beyond the end are hidden.
 Visible = NDArray[np.bool_]
 #: by source number: points that its files gain by the priority of their source. Beyond the end: none.
 Gains = NDArray[np.int16]
-
-
-class Builder(Protocol):
-    """Runs in a spawned process."""
-
-    def build(
-        self, number: int, documents: Iterable[Document], out: Path, progress: Callable[[int], None]
-    ) -> tuple[ShardInfo, ...]:
-        """Write `documents` of source `number` as durable shard folders under `out`; `progress` counts documents."""
-        ...
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -95,6 +85,18 @@ class Searcher(Protocol):
 
     def search(self, query: Query, visible: Visible, limits: Limits, gains: Gains | None = None) -> Hits:
         """`source` terms were resolved into Within by the caller of this; here they are not allowed."""
+        ...
+
+    def search_beside(
+        self,
+        shards: Sequence[Path],
+        books: Sequence[Path],
+        standings: dict[int, Standing],
+        query: Query,
+        visible: Visible,
+        limits: Limits,
+    ) -> Hits:
+        """In shards and books that are not part of the index; reads their heads. Damaged when one cannot be opened."""
         ...
 
     def standing(self, number: int) -> Standing | None: ...

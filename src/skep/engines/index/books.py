@@ -4,6 +4,7 @@
     keys         the first 8 bytes of each blob's id, ascending     blobs     the ids, as they are written
     starts       where the definitions of a blob begin              facts_at  where its facts begin
     at, size     of a definition's name in the blob                 line, kind
+    name         a number for the name                              by_name   the definitions in the order of that
     facts        opaque here; who analyses knows what they mean
 
 A book is written aside and renamed, so whoever sees one sees all of it. Losing one loses no more than time.
@@ -21,14 +22,16 @@ from numpy.typing import NDArray
 
 from skep.errors import Damaged
 
-FORMAT = 1
+FORMAT = 2
 #: kinds of definition; where one name has several, the first of these
 KINDS = (
     *("method", "function", "class", "struct", "interface", "enum"),
     *("type", "constant", "field", "variable", "macro", "module"),
 )
-COLUMNS = {"at": np.uint32, "size": np.uint16, "line": np.uint32, "kind": np.uint8}
+COLUMNS = {"at": np.uint32, "size": np.uint16, "line": np.uint32, "kind": np.uint8, "name": np.uint32}
 SUFFIX = ".book"
+#: blobs of one book that are named as defining a name: of one that more define, none is what somebody looks for
+_MOST_DEFINING = 1000
 _HEX = np.full(256, 255, np.uint8)
 _HEX[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _SHIFTS = np.arange(60, -4, -4, dtype=np.uint64)
@@ -44,6 +47,13 @@ class Definition(NamedTuple):
     line: int
     #: of KINDS
     kind: int
+    #: see `name_number`
+    name: int
+
+
+def name_number(name: bytes) -> int:
+    """A few names share one, and a name in capitals has that of the small letters."""
+    return zlib.crc32(name.lower())
 
 
 class Entry(NamedTuple):
@@ -61,6 +71,7 @@ class Found(NamedTuple):
     size: Array
     line: Array
     kind: Array
+    name: Array
 
 
 def keys_of(blobs: Array) -> Array:
@@ -99,7 +110,8 @@ class Book:
                 raise Damaged(f"book {self.id} has another format or size than this Skep reads")
             self.keys, self.blobs, self.starts = (self._section(name) for name in ("keys", "blobs", "starts"))
             self.at, self.size = self._section("at"), self._section("size")
-            self.line, self.kind = self._section("line"), self._section("kind")
+            self.line, self.kind, self.name = (self._section(name) for name in ("line", "kind", "name"))
+            self._by_name = self._section("by_name")
             self._facts_at = self._section("facts_at")
         except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
             raise Damaged(f"book {self.id} cannot be opened: {error}") from error
@@ -119,6 +131,12 @@ class Book:
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where((self.keys[place] == keys) & (self.blobs[place] == blobs), place, -1)
 
+    def defining(self, name: int) -> Array:
+        """Ids of blobs that define a name of this number."""
+        ends = [np.searchsorted(self.name, np.uint32(name), side, self._by_name) for side in ("left", "right")]
+        rows = self._by_name[ends[0] : min(ends[1], ends[0] + _MOST_DEFINING)]
+        return self.blobs[np.searchsorted(self.starts, rows, "right") - 1]
+
     def facts(self, place: int) -> bytes:
         start, end = self._facts_at[place : place + 2].tolist()
         base = self._base + self._header.sections["facts"][1]
@@ -126,7 +144,7 @@ class Book:
 
     def entry(self, place: int) -> Entry:
         span = slice(*self.starts[place : place + 2].tolist())
-        rows = zip(*(array[span].tolist() for array in (self.at, self.size, self.line, self.kind)), strict=True)
+        rows = zip(*(getattr(self, name)[span].tolist() for name in COLUMNS), strict=True)
         return Entry(self.blobs[place].decode(), [Definition(*row) for row in rows], self.facts(place))
 
 
@@ -135,6 +153,10 @@ class Books:
 
     def __init__(self, books: Iterable[Book] = ()) -> None:
         self.books = tuple(books)
+
+    def beside(self, paths: Iterable[Path]) -> "Books":
+        """Together with those, where these do not know a blob. Damaged when one cannot be opened."""
+        return Books((*self.books, *map(Book, paths)))
 
     def find(self, blobs: Array) -> list[tuple[Book, Array, Array]]:
         """For each book: which of the blobs it answers for, and where they are in it."""
@@ -153,6 +175,11 @@ class Books:
             known[asked] = True
         return known
 
+    def defining(self, names: Iterable[int]) -> Array:
+        """Ids of blobs that define a name of one of these numbers."""
+        found = [book.defining(name) for name in names for book in self.books]
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.bytes_)
+
     def of(self, blobs: Array | Sequence[str]) -> Found:
         """What these blobs define. A blob that was not analysed defines nothing."""
         asked = np.asarray(blobs, np.bytes_)
@@ -168,7 +195,7 @@ def definitions_at(book: Book, asked: Array, places: Array) -> Found:
     first = book.starts[places].astype(np.int64)
     counts = book.starts[places + 1].astype(np.int64) - first
     rows = rows_of(first, counts)
-    return Found(np.repeat(asked, counts), book.at[rows], book.size[rows], book.line[rows], book.kind[rows])
+    return Found(np.repeat(asked, counts), *(getattr(book, name)[rows] for name in COLUMNS))
 
 
 def rows_of(first: Array, counts: Array) -> Array:

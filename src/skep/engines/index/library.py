@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from skep.disk import sync_file, sync_folders
 from skep.engines.index.books import (
     COLUMNS,
     FORMAT,
@@ -36,7 +37,7 @@ _MOST_PER_TIER, _RATIO = 8, 4
 def write_book(folder: Path, id: str, entries: Iterable[Entry], version: int) -> BookInfo:
     """Durable, and in `folder` under its name, on return. The first entry of a blob is taken."""
     given = list(entries)
-    table = np.array([row for entry in given for row in entry.definitions], np.uint32).reshape(-1, 4)
+    table = np.array([row for entry in given for row in entry.definitions], np.uint32).reshape(-1, len(COLUMNS))
     return _assemble(
         folder / f"{id}{SUFFIX}",
         np.array([entry.blob for entry in given], np.bytes_),
@@ -54,13 +55,15 @@ def _assemble(
     order = np.argsort(keys, kind="stable")
     order = order[np.concatenate([[True], blobs[order][1:] != blobs[order][:-1]])[: len(order)]]
     rows = rows_of((np.cumsum(counts) - counts)[order], counts[order])
+    columns = {name: columns[name][rows].astype(dtype) for name, dtype in COLUMNS.items()}
     sorted_facts = [facts[n] for n in order.tolist()]
     arrays: dict[str, Array] = {
         "keys": keys[order],
         "blobs": blobs[order],
         "starts": np.cumsum(np.concatenate([[0], counts[order]]), dtype=np.uint32),
         "facts_at": np.cumsum([0, *map(len, sorted_facts)], dtype=np.uint64),
-        **{name: columns[name][rows].astype(dtype) for name, dtype in COLUMNS.items()},
+        **columns,
+        "by_name": np.argsort(columns["name"], kind="stable").astype(np.uint32),
         "facts": np.frombuffer(b"".join(sorted_facts), np.uint8),
     }
     _write(path, arrays, version)
@@ -82,18 +85,9 @@ def _write(path: Path, arrays: dict[str, Array], version: int) -> None:
     with aside.open("wb") as file:
         file.write(b"%08x\n%b\n" % (zlib.crc32(header), header))
         file.writelines(bodies)
-        file.flush()
-        os.fsync(file.fileno())
+        sync_file(file)
     aside.rename(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folders(path.parent)
 
 
 class Library:
@@ -137,10 +131,10 @@ class Library:
             except OSError:
                 shutil.copyfile(info.path, aside)
                 with aside.open("rb") as file:
-                    os.fsync(file.fileno())
+                    sync_file(file)
             Book(aside).verify()
             aside.rename(inside)
-            sync_folder(self.folder)
+            sync_folders(self.folder)
         return Book(inside)
 
 

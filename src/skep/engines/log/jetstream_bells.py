@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from nats.aio.client import Client
-from nats.errors import Error
 
+from skep.engines.log.jetstream_wire import BROKEN
 from skep.errors import Unavailable
 
 #: seconds between rings: many messages share one
@@ -26,7 +26,7 @@ class Ringer:
         while True:
             await self._any.wait()
             # what cannot be told now is due until the server is back
-            with contextlib.suppress(Error, Unavailable):
+            with contextlib.suppress(*BROKEN, Unavailable):
                 client = await connected()
                 self._any.clear()
                 while self._due:
@@ -36,6 +36,6 @@ class Ringer:
     async def _send(self, client: Client, bell: str) -> None:
         try:
             await client.publish(bell)
-        except Error:
+        except BROKEN:
             self.ring(bell)
             raise

@@ -8,11 +8,11 @@ from typing import TypeVar
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error, NoServersError, StaleConnectionError
+from nats.errors import NoServersError, StaleConnectionError
 
 from skep.engines.log.jetstream_address import Address
 from skep.engines.log.jetstream_answers import Answers
-from skep.engines.log.jetstream_wire import Answer, Fault, Packed
+from skep.engines.log.jetstream_wire import BROKEN, Answer, Fault, Packed
 from skep.errors import Conflict, NoSpace, NotFound, SkepError, TooLarge, Unavailable
 
 T = TypeVar("T")
@@ -21,6 +21,8 @@ _NO_SPACE = {10002, 10023, 10028, 10047}
 _NO_SPACE_WORDS = ("no space left", "maximum bytes", "maximum messages", "insufficient")
 _TOO_LARGE = 10054
 _NOT_ENABLED = {10039, 10076}
+#: servers that are to keep a stream have not been heard of
+_NO_PEERS = 10005
 #: a stream of that name exists and somebody gave it other settings
 CONFIGURED_OTHERWISE = 10058
 #: seconds between attempts to connect, and between signs of life
@@ -109,7 +111,7 @@ class Link:
         """
         client, turn = await self.client(), self.turn
         asked: list[asyncio.Future[Msg | None]] = []
-        with contextlib.suppress(Error, OSError):
+        with contextlib.suppress(*BROKEN):
             for body, headers in messages:
                 asked.append(await self._answers.ask(client, subject, body, headers))
                 asked[-1].add_done_callback(lambda _: then())
@@ -149,7 +151,9 @@ class Link:
             return Conflict(text)
         if fault.err_code in _NOT_ENABLED:
             return self.without_jetstream()
-        return Unavailable(text, hint="look at the log of nats-server") if fault.code == 503 else SkepError(text)
+        if fault.code == 503 or fault.err_code == _NO_PEERS:
+            return Unavailable(text, hint="look at the log of nats-server")
+        return SkepError(text)
 
     async def _keep(self) -> None:
         """Whoever only listens asks for nothing: so it is asked here."""
@@ -178,7 +182,7 @@ class Link:
             await self._answers.begin(client)
             await self._begin(client)
             await client.flush()
-        except (Error, OSError) as error:
+        except BROKEN as error:
             await self._noted(error)
             await _close(client)
             # its client may have swallowed that we were cancelled, or that patience is over
@@ -196,7 +200,7 @@ class Link:
 
     async def _noted(self, error: Exception) -> None:
         said = str(error).removeprefix("nats: ") or type(error).__name__
-        if isinstance(error, (OSError, StaleConnectionError)):
+        if isinstance(error, (OSError, RuntimeError, StaleConnectionError)):
             self._broken = said
         elif not isinstance(error, NoServersError):
             self._refused = said
@@ -209,6 +213,6 @@ class Link:
 
 async def _close(client: Client) -> None:
     """One that is half connected may wait for ever for a server that has gone meanwhile."""
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, *BROKEN):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await client.close()

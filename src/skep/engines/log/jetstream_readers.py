@@ -7,10 +7,9 @@ import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error
 
 from skep.engines.log.jetstream_link import Link
-from skep.engines.log.jetstream_wire import ConsumerInfo, delivered, unpacked
+from skep.engines.log.jetstream_wire import BROKEN, ConsumerInfo, delivered, unpacked
 from skep.model.topic import Message
 
 #: messages asked for at once, so that no read fills the memory on its way
@@ -91,7 +90,7 @@ class Reader:
                     raise Stale
                 had = len(self._here)
                 await asyncio.wait((self._settled,), timeout=_DELIVERY)
-        except (Error, OSError):
+        except BROKEN:
             raise Stale from None
         return self._settled.result()
 
@@ -116,7 +115,7 @@ class Reader:
                 await self._subscription.unsubscribe()
             if self._consumer:
                 await self._client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}")
-        except Error:
+        except BROKEN:
             pass  # the connection is gone, and the server forgets by itself
 
 
@@ -142,7 +141,7 @@ class Readers:
         try:
             await reader.open(self._link)
             return await self._used(reader, stream, limit)
-        except (Stale, Error):
+        except (Stale, *BROKEN):
             raise self._link.away() from None
 
     async def trimmed(self, stream: str, before: int) -> None:

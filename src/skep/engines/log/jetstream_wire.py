@@ -7,10 +7,13 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from nats.aio.msg import Msg
+from nats.errors import Error
 
 from skep.errors import BadInput
 from skep.model.topic import Draft, Message, Part
 
+#: what a client says when its connection is gone; RuntimeError: what uvloop calls a broken pipe
+BROKEN = (Error, OSError, RuntimeError)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 #: stays as it is in a header; all else is percent-encoded: headers lose spaces and line ends
 _PLAIN = (string.punctuation + string.digits + string.ascii_letters).replace("%", "")

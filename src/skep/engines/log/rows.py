@@ -12,7 +12,7 @@ from math import inf
 
 import msgspec
 
-from skep.engines.db.base import Bell, Database, Row, Tx, Value
+from skep.engines.db.base import Bell, Database, Row, Tx, Value, insert, inserting
 from skep.engines.log.base import Promises, TxLog
 from skep.engines.log.gather import Gather
 from skep.errors import BadInput, Conflict
@@ -31,10 +31,11 @@ STEPS = [
     CREATE UNIQUE INDEX message_id ON message (number, id) WHERE id <> '';
     """
 ]
+_OF_PART = "FROM part WHERE topic = :topic AND partition = :partition"
 #: offsets fit in the low bits of a message's key
 BITS = 40
-#: ids asked for in one statement: few sizes, so that few statements are prepared
-_SIZES = (1, 16, 128)
+#: ids asked for in one statement
+_AT_ONCE = 128
 #: rows one transaction of a trim removes, so that it never holds the writer for long
 _TRIM = 10_000
 
@@ -75,11 +76,7 @@ class RowsLog:
             fresh.append(draft)
             place += 1
         if rows:
-            await tx.many(
-                """INSERT INTO message (key, number, id, pkey, headers, body, at)
-                   VALUES (:key, :number, :id, :pkey, :headers, :body, :at)""",
-                rows,
-            )
+            await tx.many(inserting("message", rows[0]), rows)
             await tx.rows(
                 "UPDATE part SET next = :next, bytes = bytes + :bytes, latest = :latest WHERE number = :number",
                 next=place,
@@ -104,20 +101,12 @@ class RowsLog:
         return [_message(row) for row in rows]
 
     async def bounds(self, part: Part) -> tuple[int, int]:
-        rows = await self._db.read(
-            "SELECT first, next FROM part WHERE topic = :topic AND partition = :partition",
-            topic=part.topic,
-            partition=part.partition,
-        )
-        return (rows[0]["first"], rows[0]["next"]) if rows else (0, 0)
+        row = await self._part(part)
+        return (row["first"], row["next"]) if row else (0, 0)
 
     async def size(self, part: Part) -> int:
-        rows = await self._db.read(
-            "SELECT bytes FROM part WHERE topic = :topic AND partition = :partition",
-            topic=part.topic,
-            partition=part.partition,
-        )
-        return int(rows[0]["bytes"]) if rows else 0
+        row = await self._part(part)
+        return int(row["bytes"]) if row else 0
 
     async def trim(self, part: Part, before: int) -> None:
         first, end = await self.bounds(part)
@@ -135,15 +124,14 @@ class RowsLog:
     async def _number(self, part: Part) -> int | None:
         """Numbers never change, so a committed one is remembered."""
         if part not in self._numbers:
-            rows = await self._db.read(
-                "SELECT number FROM part WHERE topic = :topic AND partition = :partition",
-                topic=part.topic,
-                partition=part.partition,
-            )
-            if not rows:
+            if (row := await self._part(part)) is None:
                 return None
-            self._numbers[part] = rows[0]["number"]
+            self._numbers[part] = row["number"]
         return self._numbers[part]
+
+    async def _part(self, part: Part) -> Row | None:
+        rows = await self._db.read(f"SELECT * {_OF_PART}", **msgspec.structs.asdict(part))
+        return rows[0] if rows else None
 
     async def _store(self, parts: list[tuple[Part, list[Draft]]]) -> list[list[int]]:
         now = await self._db.now()
@@ -183,38 +171,27 @@ class _Trim(msgspec.Struct, frozen=True):
 
 async def _locked(tx: Tx, part: Part) -> tuple[int, int, float]:
     """The partition's number, next offset and latest time; nobody else appends to it until the transaction ends."""
-    look = "SELECT number, next, latest FROM part WHERE topic = :topic AND partition = :partition FOR UPDATE"
-    rows = await tx.rows(look, topic=part.topic, partition=part.partition)
+    look, place = f"SELECT number, next, latest {_OF_PART} FOR UPDATE", msgspec.structs.asdict(part)
+    rows = await tx.rows(look, **place)
     if not rows:
         if not part.topic or part.partition < 0:
             raise BadInput(f"{part.topic!r} partition {part.partition} is no partition of a topic")
         # the counter is a row as well: who makes a partition keeps other makers waiting
-        counted = await tx.rows(
-            """INSERT INTO part_count (id, parts) VALUES (1, 1)
-               ON CONFLICT (id) DO UPDATE SET parts = part_count.parts + 1 RETURNING parts"""
-        )
-        await tx.rows(
-            """INSERT INTO part (number, topic, partition, first, next, bytes, latest)
-               VALUES (:number, :topic, :partition, 0, 0, 0, 0)
-               ON CONFLICT (topic, partition) DO NOTHING""",
-            number=counted[0]["parts"],
-            topic=part.topic,
-            partition=part.partition,
-        )
-        rows = await tx.rows(look, topic=part.topic, partition=part.partition)
+        more = "ON CONFLICT (id) DO UPDATE SET parts = part_count.parts + 1 RETURNING parts"
+        counted = await insert(tx, "part_count", more, id=1, parts=1)
+        empty: dict[str, Value] = dict.fromkeys(("first", "next", "bytes", "latest"), 0)
+        once = "ON CONFLICT (topic, partition) DO NOTHING"
+        await insert(tx, "part", once, number=counted[0]["parts"], **place, **empty)
+        rows = await tx.rows(look, **place)
     return rows[0]["number"], rows[0]["next"], rows[0]["latest"]
 
 
-async def _known(tx: Tx, number: int, ids: Sequence[str]) -> dict[str, int]:
+async def _known(tx: Tx, number: int, ids: list[str]) -> dict[str, int]:
     """Offsets of ids that are stored already."""
     known: dict[str, int] = {}
-    while ids:
-        size = next((size for size in _SIZES if size >= len(ids)), _SIZES[-1])
-        some, ids = ids[:size], ids[size:]
-        names = {f"id{i}": some[min(i, len(some) - 1)] for i in range(size)}
-        places = ", ".join(f":{name}" for name in names)
-        look = f"SELECT id, key FROM message WHERE number = :number AND id <> '' AND id IN ({places})"  # noqa: S608
-        rows = await tx.rows(look, number=number, **names)
+    look = "SELECT id, key FROM message WHERE number = :number AND id <> '' AND id IN (:some)"
+    for start in range(0, len(ids), _AT_ONCE):
+        rows = await tx.rows(look, number=number, some=ids[start : start + _AT_ONCE])
         known.update((row["id"], row["key"] & (1 << BITS) - 1) for row in rows)
     return known
 

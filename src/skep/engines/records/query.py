@@ -19,8 +19,8 @@ import msgspec
 from skep.engines.records.base import Field, Kind
 from skep.engines.records.values import Bounds, bounds
 from skep.errors import BadQuery
+from skep.model.search import check_length
 
-MOST_CHARACTERS = 10_000
 MOST_CLAUSES = 200
 _MOST_DEPTH = 50
 #: letters before the star: fewer begin too many words
@@ -89,8 +89,7 @@ Tree = Words | Whole | Like | Range | Has | All | Any | Not
 
 def parse(kind: Kind, text: str) -> Tree:
     """An empty text asks for everything. BadQuery points at the column of what is wrong."""
-    if len(text) > MOST_CHARACTERS:
-        raise BadQuery(f"the query has {len(text)} characters; at most {MOST_CHARACTERS} are allowed")
+    check_length(text)
     return _Parser(kind, text).parse()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tantivy import DocAddress, Document, Index, Order, Query, Schema, SchemaBuilder, Searcher
 
+from skep.disk import sync_file, sync_folders
 from skep.engines.records.base import MOST_DEPTH, Ask, Field, Found, Kind, OneOf, Page, Record, Value
 from skep.engines.records.query import Tree
 from skep.engines.records.shelved import Change, Shelf, aggregations, arranged, counted, declared, found
@@ -54,8 +55,8 @@ class FolderShelf(Shelf):
 
     def filled(self) -> None:
         with (self._folder / "filled").open("wb") as file:
-            os.fsync(file.fileno())
-        _sync(self._folder)
+            sync_file(file)
+        sync_folders(self._folder)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """In one commit, durable on return."""
@@ -155,10 +156,8 @@ def _make(folder: Path, schema: Schema, kind: Kind) -> None:
         Index(schema, str(folder / "index"))
         with (folder / "fields").open("wb") as file:
             file.write(declared(kind))
-            file.flush()
-            os.fsync(file.fileno())
-        _sync(folder)
-        _sync(folder.parent)
+            sync_file(file)
+        sync_folders(folder, folder.parent)
 
 
 def _schema(kind: Kind) -> Schema:
@@ -237,11 +236,3 @@ def _explain(folder: Path, error: BaseException) -> SkepError:
     if "No space left" in str(error) or "quota exceeded" in str(error):
         return NoSpace(f"the disk of {folder} is full", hint="free some space; nothing stored is lost")
     return Damaged(f"the records in {folder} cannot be used: {error}")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,6 +14,11 @@ def allows_local(settings: Settings) -> bool:
 
 
 class GitAddresses:
+    clean = staticmethod(urls.clean)
+    canonical = staticmethod(urls.canonical)
+    name = staticmethod(urls.name)
+    host = staticmethod(urls.host_of)
+
     def __init__(self, settings: Settings) -> None:
         clock = SystemClock()
         self._for_admins = Guard(settings, clock, local=allows_local(settings))
@@ -22,18 +27,6 @@ class GitAddresses:
     def check(self, url: str, *, local: bool) -> None:
         (self._for_admins if local else self._for_others).check_url(url)
         urls.canonical(url)
-
-    def clean(self, url: str) -> str:
-        return urls.clean(url)
-
-    def canonical(self, url: str) -> str:
-        return urls.canonical(url)
-
-    def name(self, canonical: str) -> str:
-        return urls.name(canonical)
-
-    def host(self, url: str) -> str:
-        return urls.host_of(url)
 
     def check_settings(self, settings: SourceSettings) -> None:
         if settings.refs is not None:

@@ -76,6 +76,11 @@ class Guard:
         self._permitted[host] = (self._clock.now() + _KEEP, addresses)
         return addresses
 
+    async def pins(self, parts: Parts) -> list[str]:
+        """What keeps the connection at the addresses that were checked, as curl and git understand it."""
+        addresses = await self.resolve(parts.host, parts.port)
+        return [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
+
     async def _look_up(self, host: str, port: int) -> list[str]:
         """One question for all who want to know at the same time."""
         asking = self._asking.get(host)

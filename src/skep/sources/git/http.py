@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pycurl
 
+from skep.connection import NetworkError
 from skep.sources.git.limits import pause
 
 _FRIENDLY = {
@@ -24,10 +25,6 @@ _FRIENDLY = {
     pycurl.E_SEND_ERROR: "the connection broke while writing",
     pycurl.E_WRITE_ERROR: "the answer is larger than allowed",
 }
-
-
-class NetworkError(Exception):
-    """No answer came; the text is for people."""
 
 
 class Reply(NamedTuple):

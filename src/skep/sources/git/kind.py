@@ -45,8 +45,8 @@ class GitKind:
         try:
             parts = self._guard.check_url(source.url)
             wanted = selection(source.settings.refs)
-            # what is not finished, or damaged, is fetched although nothing moved
-            seen = "" if self.heavy(source) else source.seen
+            # what is lost, not finished, or damaged, is fetched although nothing moved
+            seen = "" if self.heavy(source) or not self.folder(source).exists() else source.seen
             if parts.scheme in {"http", "https"}:
                 key = self._keyring.find(source, parts)
                 found = await self._ls_refs().ask(source.url, parts, seen, wanted, [key.header] if key else [])
@@ -159,7 +159,7 @@ class GitKind:
         if parts.scheme == "file":
             return url, fetch_environment("file", (), {"GIT_CONFIG_GLOBAL": str(self._trusting_config())})
         if parts.scheme in {"http", "https"}:
-            pins = await self._ls_refs().pins(parts)
+            pins = await self._guard.pins(parts)
             config = [("http.curloptResolve", pin) for pin in pins]
             if key is not None:  # by environment, which other users cannot read, and for this host only
                 config.append((f"http.{parts.scheme}://{parts.authority}/.extraHeader", key.header))

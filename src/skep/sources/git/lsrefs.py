@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 import certifi
 
 from skep.clock import Clock
+from skep.connection import NetworkError
 from skep.errors import BadUrl, NotAllowed
 from skep.model.source import Failure
 from skep.sources.base import Look, Moved, Same
 from skep.sources.git import pktline
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http, NetworkError, Reply
+from skep.sources.git.http import Http, Reply
 from skep.sources.git.selection import Selection
 from skep.sources.git.url import Parts, parse
 
@@ -53,7 +54,7 @@ class LsRefs:
             parts = self._guard.check_url(self._spelling[url])
         try:
             for _ in range(_MOST_HOPS):
-                answer = await self._ask(parts, await self.pins(parts), seen, wanted, auth)
+                answer = await self._ask(parts, await self._guard.pins(parts), seen, wanted, auth)
                 if not isinstance(answer, Parts):
                     if isinstance(answer, Failure):
                         self._spelling.pop(url, None)
@@ -70,13 +71,6 @@ class LsRefs:
             return Failure("network", f"{parts.authority}: {error}")
         except pktline.BadAnswer as error:
             return Failure("not_git", f"{url}: {error}")
-
-    async def pins(self, parts: Parts) -> list[str]:
-        """What keeps the connection at the addresses that were checked, as curl and git understand it."""
-        addresses = await self._guard.resolve(parts.host, parts.port)
-        if addresses == [parts.host]:
-            return []
-        return [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
 
     async def _ask(
         self, parts: Parts, pins: list[str], seen: str, wanted: Selection, auth: Sequence[str]

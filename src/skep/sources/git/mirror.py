@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from skep.disk import sync_folders
 from skep.model.source import Failure
 from skep.sources.base import Report
 from skep.sources.git import keeping, refs, upkeep
@@ -59,7 +60,7 @@ class Mirror:
             (new / "config").unlink()  # it says nothing that git does not find out by itself
         (new / "url").write_text(url + "\n", encoding="utf-8", errors="surrogateescape")
         new.rename(self.folder)
-        refs.flush_folders(*self.folder.parents[:3])
+        sync_folders(*self.folder.parents[:3])
 
     async def fetch(self, upstream: Upstream, policy: Policy, report: Report, now: float) -> dict[str, str] | Failure:
         """Bring refs and HEAD to what upstream has; never below what it announced."""
@@ -136,7 +137,7 @@ class Mirror:
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
             self.folder.rename(aside)
             again.folder.rename(self.folder)
-            refs.flush_folders(self.folder.parent)
+            sync_folders(self.folder.parent)
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
         return versions
 
@@ -148,7 +149,7 @@ class Mirror:
         if head := choose_head(await self.versions(), upstream.announced.get("HEAD", "")):
             refs.set_head(self.folder, head)
         await upkeep.tidy(here, first=first)
-        refs.flush_folders(self.folder, self.folder / "objects/pack")
+        sync_folders(self.folder, self.folder / "objects/pack")
         return await self.versions()
 
     async def _suspect(self, failure: Failure, policy: Policy, here: Locked) -> Failure:

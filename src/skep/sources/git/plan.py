@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from skep.analysis.language import classify
+from skep.config import Settings
 from skep.errors import BadInput
 from skep.globs import Glob, compile_globs
 from skep.model.search import GENERATED, Document, Tip, digest
@@ -15,7 +16,7 @@ from skep.sources.git.read import Entry, contents, diff_tree, list_tree, sizes
 #: in the root of a repository: patterns of paths that no index should hold
 IGNORE_FILE = b".skepignore"
 #: of what is made of a file; a new one makes every index anew
-_VERSION = 1
+_VERSION = 2
 #: git itself looks this far for a zero byte
 _BINARY_WITHIN = 8_000
 #: bytes of content one build takes; a tree that repeats one file without end is found by name beyond
@@ -34,6 +35,10 @@ class Rules(msgspec.Struct, frozen=True):
     ignore: tuple[str, ...] = ()
     #: False: generated files are found by name only
     generated: bool = True
+
+
+def rules_of(settings: Settings) -> Rules:
+    return Rules(settings.index_max_file, settings.index_ignore, settings.index_generated)
 
 
 def stamp(rules: Rules) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from skep.disk import sync_file
 from skep.sources.git.pktline import choose_head, to_bytes, to_text
 from skep.sources.git.selection import OWN
 
@@ -43,8 +44,7 @@ def set_head(folder: Path, name: str) -> None:
     new = folder / "HEAD.new"
     with new.open("wb") as file:
         file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+        sync_file(file)
     new.replace(folder / "HEAD")
 
 
@@ -67,16 +67,6 @@ def sweep(folder: Path) -> None:
         shutil.rmtree(rest, ignore_errors=True)
     for rest in (folder / "objects").glob("??/tmp_obj_*"):
         rest.unlink(missing_ok=True)
-
-
-def flush_folders(*folders: Path) -> None:
-    """Put renames on disk: a file's own flush does not cover its name."""
-    for folder in folders:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _files(root: Path) -> Iterator[bytes]:

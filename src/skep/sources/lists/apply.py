@@ -8,20 +8,20 @@ never without an owner on its way.
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
+from typing import Any
 
 import msgspec
 
 from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx, Value, insert, inserting, upserting
 from skep.fleet.service import Fleet
 from skep.model.caller import Visibility
 from skep.model.ids import new_ids
 from skep.model.source import Source, SourceSettings
+from skep.sources.catalogue import CATALOGUE, Catalogue, New
 from skep.sources.lists.parse import Entry
-from skep.sources.lists.tables import UPSERT_LISTED
 from skep.sources.lists.yaml import Problem
-from skep.sources.service import CATALOGUE, Sources
-from skep.sources.tables import INSERT_SOURCE, INSERT_URL, REVISED, revise, source_of
+from skep.sources.tables import REVISED, revise, source_of
 
 AT_ONCE = 1_000
 _KEY = ("list", "file", "name")
@@ -46,16 +46,16 @@ class _Case(msgspec.Struct):
     """An entry that is new or says something else than before."""
 
     entry: Entry
-    row: dict[str, Value]
+    row: dict[str, Any]
     old: Row | None
 
 
 class Apply:
-    def __init__(self, db: Database, clock: Clock, fleet: Fleet, sources: Sources) -> None:
+    def __init__(self, db: Database, clock: Clock, fleet: Fleet, catalogue: Catalogue) -> None:
         self._db = db
         self._clock = clock
         self._fleet = fleet
-        self._sources = sources
+        self._catalogue = catalogue
 
     async def file(self, wanted: Wanted) -> None:
         starts = range(0, max(len(wanted.entries), 1), AT_ONCE)
@@ -102,7 +102,7 @@ class Apply:
                 touched.append(source)
             elif old is not None and old["source"] in movable:
                 source = old["source"]
-                await self._sources.readdress(tx, movable.pop(source), address)
+                await self._catalogue.readdress(tx, movable.pop(source), address)
                 known.pop(old["canonical"], None)
                 touched.append(source)
             else:
@@ -110,35 +110,22 @@ class Apply:
                 made[id] = case
             known[address.canonical] = case.row["source"] = source
         await self._add(tx, made)
-        await tx.many(UPSERT_LISTED, [case.row for case in changed])
-        await tx.many(UPSERT_LISTED, [former for case in changed if (former := _former(case))])
+        upsert = upserting("listed", changed[0].row, ", ".join(_KEY))
+        await tx.many(upsert, [case.row for case in changed])
+        await tx.many(upsert, [former for case in changed if (former := _former(case))])
         await self._agree(tx, [*dict.fromkeys(touched)])
 
     async def _add(self, tx: Tx, made: Mapping[str, _Case]) -> None:
-        now = self._clock.now()
-        count = await tx.rows("UPDATE source_count SET number = number + :n WHERE id = 0 RETURNING number", n=len(made))
-        first = count[0]["number"] - len(made) + 1
-        await revise(tx)
-        rows: list[dict[str, Value]] = [
-            {
-                "id": id,
-                "number": number,
-                "kind": "git",
-                "name": case.entry.address.name,
-                "url": case.entry.address.url,
-                "visibility": case.row["visibility"],
-                "labels": case.row["labels"],
-                "settings": case.row["settings"],
-                "size": case.entry.size,
-                "by_list": 1,
-                "now": now,
-            }
-            for number, (id, case) in enumerate(made.items(), first)
+        new = [
+            New(
+                *(id, case.entry.address, "git", case.row["visibility"], case.row["labels"], case.row["settings"]),
+                size=case.entry.size,
+                by_list=1,
+                workers=case.entry.workers,
+            )
+            for id, case in made.items()
         ]
-        await tx.many(INSERT_SOURCE, rows)
-        await tx.many(INSERT_URL, [{"canonical": c.entry.address.canonical, "id": id} for id, c in made.items()])
-        pins = {id: case.entry.workers for id, case in made.items() if case.entry.workers}
-        await self._fleet.assign_many(tx, list(made), pins)
+        await self._catalogue.insert(tx, new, self._clock.now())
 
     async def _movable(self, tx: Tx, changed: Sequence[_Case]) -> dict[str, Source]:
         """Sources that only one of these entries names, and whose mirror therefore may follow it to another URL."""
@@ -146,15 +133,17 @@ class Apply:
         if not own:
             return {}
         list, file = changed[0].row["list"], changed[0].row["file"]
-        others = await rows_in(tx, "SELECT * FROM listed WHERE gone = 0 AND source IN", [*own])
+        others = await tx.rows("SELECT * FROM listed WHERE gone = 0 AND source IN (:ids)", ids=[*own])
         keys = {(row["source"], row["list"], row["file"], row["name"]) for row in others}
         shared = {key[0] for key in keys if key[1:] != (list, file, own[key[0]])}
-        rows = await rows_in(tx, "SELECT * FROM source WHERE by_list = 1 AND state <> 'removed' AND id IN", [*own])
+        rows = await tx.rows(
+            "SELECT * FROM source WHERE by_list = 1 AND state <> 'removed' AND id IN (:ids)", ids=[*own]
+        )
         return {row["id"]: source_of(row) for row in rows if row["id"] not in shared}
 
-    async def _agree(self, tx: Tx, sources: Sequence[str]) -> None:
+    async def _agree(self, tx: Tx, sources: list[str]) -> None:
         """A source that lists have added is as all its entries together say; one added by hand stays as it is."""
-        rows = await rows_in(tx, "SELECT * FROM listed WHERE gone = 0 AND source IN", sources)
+        rows = await tx.rows("SELECT * FROM listed WHERE gone = 0 AND source IN (:ids)", ids=sources)
         said: dict[str, list[Row]] = {}
         for row in sorted(rows, key=lambda row: [row[name] for name in _KEY]):
             said.setdefault(row["source"], []).append(row)
@@ -183,11 +172,13 @@ class Apply:
                 [_only(row, *_KEY) for row in rows],
             )
             sources = [*dict.fromkeys(row["source"] for row in rows)]
-            named = {row["source"] for row in await rows_in(tx, "SELECT source FROM listed WHERE source IN", sources)}
-            ours = await rows_in(
-                tx, "SELECT id FROM source WHERE by_list = 1 AND state <> 'removed' AND id IN", sources
+            named = {
+                row["source"] for row in await tx.rows("SELECT source FROM listed WHERE source IN (:ids)", ids=sources)
+            }
+            ours = await tx.rows(
+                "SELECT id FROM source WHERE by_list = 1 AND state <> 'removed' AND id IN (:ids)", ids=sources
             )
-            await self._sources.discard(tx, [row["id"] for row in ours if row["id"] not in named])
+            await self._catalogue.discard(tx, [row["id"] for row in ours if row["id"] not in named])
             await self._agree(tx, [*named])
             tx.ring(CATALOGUE)
             return bool(rows)
@@ -195,26 +186,18 @@ class Apply:
         return await self._db.write(work)
 
 
-async def rows_in(tx: Tx, sql: str, values: Sequence[str], **params: Value) -> list[Row]:
-    """`sql` ends with IN; the list follows."""
-    if not values:
-        return []
-    names: dict[str, Value] = {f"v{n}": value for n, value in enumerate(values)}
-    return await tx.rows(f"{sql} ({', '.join(f':{name}' for name in names)})", **params, **names)
-
-
 async def _lock(tx: Tx) -> None:
     """Whoever else adds waits from here on: what is looked up now stays true."""
     await tx.rows("SELECT number FROM source_count WHERE id = 0 FOR UPDATE")
 
 
-async def _before(tx: Tx, wanted: Wanted, names: Sequence[str]) -> dict[str, Row]:
-    sql = "SELECT * FROM listed WHERE list = :list AND file = :file AND name IN"
-    return {row["name"]: row for row in await rows_in(tx, sql, names, list=wanted.list, file=wanted.file)}
+async def _before(tx: Tx, wanted: Wanted, names: list[str]) -> dict[str, Row]:
+    sql = "SELECT * FROM listed WHERE list = :list AND file = :file AND name IN (:names)"
+    return {row["name"]: row for row in await tx.rows(sql, names=names, list=wanted.list, file=wanted.file)}
 
 
-async def _known(tx: Tx, canonicals: Sequence[str]) -> dict[str, str]:
-    rows = await rows_in(tx, "SELECT canonical, source FROM url WHERE canonical IN", [*dict.fromkeys(canonicals)])
+async def _known(tx: Tx, canonicals: list[str]) -> dict[str, str]:
+    rows = await tx.rows("SELECT canonical, source FROM url WHERE canonical IN (:all)", all=canonicals)
     return {row["canonical"]: row["source"] for row in rows}
 
 
@@ -231,14 +214,9 @@ async def _finish(tx: Tx, wanted: Wanted) -> None:
     await tx.rows("DELETE FROM list_file WHERE list = :list AND file = :file", **place)
     if not wanted.stamp:
         return
-    await tx.rows(
-        "INSERT INTO list_file (list, file, stamp, entries) VALUES (:list, :file, :stamp, :entries)",
-        **place,
-        stamp=wanted.stamp,
-        entries=len(wanted.entries),
-    )
+    await insert(tx, "list_file", **place, stamp=wanted.stamp, entries=len(wanted.entries))
     await tx.many(
-        "INSERT INTO list_problem (list, file, n, line, message) VALUES (:list, :file, :n, :line, :message)",
+        inserting("list_problem", (*place, "n", "line", "message")),
         [{**place, "n": n, "line": one.line, "message": one.message} for n, one in enumerate(wanted.problems)],
     )
 

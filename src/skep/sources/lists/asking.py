@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
 from skep.clock import Clock
+from skep.connection import NetworkError
 from skep.model.credential import Key
 from skep.sources.git.guard import Guard
-from skep.sources.git.http import Http, NetworkError, Reply
+from skep.sources.git.http import Http, Reply
 from skep.sources.git.keyring import sealed
 
 _REDIRECTS = 3
@@ -61,9 +62,7 @@ class Asking:
     async def _exchange(self, url: str, headers: Sequence[str]) -> Reply:
         parts = self._guard.check_url(url.partition("?")[0])
         try:
-            addresses = await self._guard.resolve(parts.host, parts.port)
-            pins = [] if addresses == [parts.host] else [f"{parts.host}:{parts.port}:{','.join(addresses)}"]
-            return await self._http.ask(url, headers, None, pins)
+            return await self._http.ask(url, headers, None, await self._guard.pins(parts))
         except (OSError, TimeoutError):
             raise Refused(f"the host '{parts.host}' was not found") from None
         except NetworkError as error:

@@ -20,6 +20,7 @@ from skep.model.caller import Caller
 from skep.model.ids import new_id
 from skep.model.source import SourceSettings
 from skep.model.topic import Draft
+from skep.sources.catalogue import CATALOGUE, MOVED, Address
 from skep.sources.lists import tree
 from skep.sources.lists.apply import Apply, Wanted
 from skep.sources.lists.asking import Asking, Refused
@@ -27,7 +28,7 @@ from skep.sources.lists.forges import Forges, Place, place_of
 from skep.sources.lists.manifest import Manifest, Manifests, manifest_of
 from skep.sources.lists.parse import Parsed
 from skep.sources.lists.tables import LOST
-from skep.sources.service import CATALOGUE, MOVED, Address, Sources
+from skep.sources.service import Sources
 from skep.topics.service import FAILURES, Topics
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import msgspec
 from skep.errors import SkepError
 from skep.model.caller import Visibility
 from skep.model.source import SourceSettings
+from skep.sources.catalogue import Address
 from skep.sources.given import labels_of
 from skep.sources.lists.yaml import BadYaml, Node, Problem, Scalar, read
-from skep.sources.service import Address
 
 MOST_ENTRIES = 20_000
 MOST_PROBLEMS = 100

@@ -2,16 +2,17 @@
 
 from skep.access.audit import note
 from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
+from skep.engines.db.base import Database, Tx, Value, insert
 from skep.errors import Conflict, NotFound
 from skep.model.answers import Page
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
 from skep.model.source_list import ListedSource, ListKind, ListProblem, SourceList
+from skep.sources.catalogue import MOVED
 from skep.sources.lists.forges import place_of
 from skep.sources.lists.manifest import manifest_of
 from skep.sources.lists.tables import STEPS, list_of, listed_of, problem_of
-from skep.sources.service import MOVED, Sources
+from skep.sources.service import Sources
 
 #: the label of a list's own repository
 LABEL = "list"
@@ -56,20 +57,10 @@ class Lists:
         id = new_id("lst", now)
 
         async def work(tx: Tx) -> None:
-            made = await tx.rows(
-                "INSERT INTO list (id, kind, url, source, forks, archived, visibility, state, version, confirmed, "
-                "waiting, failure, added_at, next_read) VALUES (:id, :kind, :url, :source, :forks, :archived, "
-                ":visibility, 'new', '', '', 0, '', :now, 0) ON CONFLICT (url) DO NOTHING RETURNING id",
-                id=id,
-                kind=kind,
-                url=url,
-                source=source,
-                forks=int(forks),
-                archived=int(archived),
-                visibility=visibility,
-                now=now,
-            )
-            if made:
+            made: dict[str, Value] = {"id": id, "kind": kind, "url": url, "source": source, "visibility": visibility}
+            made |= {"state": "new", "forks": int(forks), "archived": int(archived), "added_at": now, "next_read": 0}
+            made |= {"version": "", "confirmed": "", "waiting": 0, "failure": ""}
+            if await insert(tx, "list", "ON CONFLICT (url) DO NOTHING RETURNING id", **made):
                 await note(tx, now, caller, "list.add", url)
                 tx.ring(MOVED)
 

@@ -2,7 +2,7 @@
 
 import json
 
-from skep.engines.db.base import Row
+from skep.engines.db.base import Row, struct_of
 from skep.model.source_list import ListedSource, ListProblem, SourceList
 
 STEPS = [
@@ -31,16 +31,6 @@ STEPS = [
     """
 ]
 
-UPSERT_LISTED = """
-    INSERT INTO listed (list, file, name, line, canonical, url, labels, settings, workers, visibility, fingerprint,
-        source, gone)
-    VALUES (:list, :file, :name, :line, :canonical, :url, :labels, :settings, :workers, :visibility, :fingerprint,
-        :source, :gone)
-    ON CONFLICT (list, file, name) DO UPDATE SET line = excluded.line, canonical = excluded.canonical,
-        url = excluded.url, labels = excluded.labels, settings = excluded.settings, workers = excluded.workers,
-        visibility = excluded.visibility, fingerprint = excluded.fingerprint,
-        source = excluded.source, gone = excluded.gone
-"""
 #: sources that only entries which are gone still name, of those that lists have added
 LOST = """
     SELECT count(DISTINCT former.source) AS n FROM listed former JOIN source ON source.id = former.source
@@ -50,37 +40,13 @@ LOST = """
 
 
 def list_of(row: Row) -> SourceList:
-    return SourceList(
-        id=row["id"],
-        kind=row["kind"],
-        url=row["url"],
-        state=row["state"],
-        source=row["source"],
-        forks=bool(row["forks"]),
-        archived=bool(row["archived"]),
-        visibility=row["visibility"],
-        version=row["version"],
-        entries=int(row["entries"] or 0),
-        problems=int(row["problems"] or 0),
-        waiting=row["waiting"],
-        failure=row["failure"],
-        added_at=row["added_at"],
-        read_at=row["read_at"],
-    )
+    counts = {name: int(row[name] or 0) for name in ("entries", "problems")}
+    return struct_of(SourceList, row, forks=bool(row["forks"]), archived=bool(row["archived"]), **counts)
 
 
 def listed_of(row: Row) -> ListedSource:
-    return ListedSource(
-        file=row["file"],
-        line=row["line"],
-        name=row["name"],
-        url=row["url"],
-        source=row["source"],
-        labels=tuple(json.loads(row["labels"])),
-        settings=json.loads(row["settings"]),
-        workers=tuple(json.loads(row["workers"])),
-        gone=bool(row["gone"]),
-    )
+    lists = {name: tuple(json.loads(row[name])) for name in ("labels", "workers")}
+    return struct_of(ListedSource, row, settings=json.loads(row["settings"]), gone=bool(row["gone"]), **lists)
 
 
 def problem_of(row: Row) -> ListProblem:

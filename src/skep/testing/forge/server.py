@@ -2,10 +2,10 @@
 
 import base64
 import os
+import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -36,6 +36,8 @@ class Fault(msgspec.Struct, frozen=True):
     body: bytes = b""
     #: seconds before the answer
     delay: float = 0.0
+    #: and so many more before that to one who asks for everything
+    clone_delay: float = 0.0
     #: close the connection after so many bytes of the body
     drop_after: int | None = None
     #: send the client here, with the rest of the path appended
@@ -57,8 +59,14 @@ class Forge:
         self.folder = folder / "repos"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.requests: list[Request] = []
+        #: connection -> the repository that it asks at this moment
+        self._asking: dict[socket.socket, str] = {}
+        #: repositories that answered while another request of somebody who is still there was not answered yet
+        self.at_once: list[str] = []
         self._faults: dict[str, Fault] = {}
         self._left: dict[str, int] = {}
+        #: set when it closes: nobody is kept waiting for the rest of a delay
+        self.over = threading.Event()
         self._lock = threading.Lock()
         #: certificate that clients must trust, with TLS
         self.ca = folder / "forge.pem"
@@ -87,6 +95,10 @@ class Forge:
             repo.commit(files, branch=branch)
         return repo
 
+    def rename(self, old: str, new: str) -> Repo:
+        """Nobody is told: where it was, there is nothing any more."""
+        return Repo((self.folder / f"{old}.git").rename(self.folder / f"{new}.git"))
+
     def fault(self, name: str, fault: Fault | None) -> None:
         """From now on, `name` has this fault; None heals it."""
         with self._lock:
@@ -97,17 +109,31 @@ class Forge:
 
     def take_fault(self, path: str) -> Fault:
         with self._lock:
-            for name, fault in self._faults.items():
+            for name, fault in sorted(self._faults.items(), reverse=True):  # that of all comes last
                 if (not name or path.startswith((f"/{name}/", f"/{name}.git/"))) and self._left[name] > 0:
                     self._left[name] -= 1
                     return fault
         return Fault()
+
+    def asked(self, path: str, connection: socket.socket) -> None:
+        name = path.removesuffix("/info/refs").removesuffix("/git-upload-pack").removesuffix(".git")
+        with self._lock:
+            self._asking[connection] = name
+
+    def answered(self, connection: socket.socket) -> None:
+        """Or about to be: who asked may ask again before we come to our turn."""
+        with self._lock:
+            name = self._asking.pop(connection, None)
+            others = [one for one, asked in self._asking.items() if asked == name]
+            if name and others and _is_open(connection) and any(map(_is_open, others)):
+                self.at_once.append(name)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.over.set()
         self._server.shutdown()
         self._server.hang_up()
         self._server.server_close()
@@ -141,9 +167,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, body: bytes) -> None:
         forge = self.server.forge
-        forge.requests.append(Request(self.command, self.path, dict(self.headers), _is_clone(body)))
-        fault = forge.take_fault(unquote(urlsplit(self.path).path))
-        time.sleep(fault.delay)
+        clone = _is_clone(body)
+        forge.requests.append(Request(self.command, self.path, dict(self.headers), clone))
+        path = unquote(urlsplit(self.path).path)
+        forge.asked(path, self.connection)
+        fault = forge.take_fault(path)
+        forge.over.wait(fault.delay + fault.clone_delay * clone)
         if fault.auth and self.headers.get("Authorization") != _basic(fault.auth):
             self._answer(401, {"WWW-Authenticate": 'Basic realm="forge"'}, b"who are you?", fault)
         elif fault.redirect:
@@ -202,6 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(status, headers, child.stdout.read(), fault)
 
     def _answer(self, status: int, headers: Mapping[str, str], body: bytes, fault: Fault) -> None:
+        self.server.forge.answered(self.connection)
         if fault.lie:
             body = body.replace(*fault.lie)
         self.send_response(status)
@@ -225,6 +255,17 @@ def make_certificate(pem: Path) -> None:
     command = ["openssl", "req", *kind, *names, "-keyout", str(key), "-out", str(pem)]
     subprocess.run(command, check=True, capture_output=True)
     pem.write_bytes(pem.read_bytes() + key.read_bytes())
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Or whoever asked has hung up, or was killed."""
+    try:
+        # below TLS, where there is any
+        return socket.socket.recv(connection, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _is_clone(body: bytes) -> bool:

@@ -1,18 +1,37 @@
 """One call of the API, and its answer."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from skep.dataone.pids import decode
 from skep.dataone.service import DataOne
+from skep.dataone.store import Store
+from skep.dataone.tables import Stored
+from skep.dataone.types import ObjectList
 from skep.errors import BadInput, NeedsToken
 from skep.model.caller import Caller
 
 
+class Reading(Protocol):
+    """What is read in the same way, whichever kind of node we are."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def base(self) -> str: ...
+
+    @property
+    def listing(self) -> Callable[..., Awaitable[ObjectList]]: ...
+
+    async def get(self, caller: Caller, id: str) -> Stored: ...
+
+
 class Call(msgspec.Struct, frozen=True):
     cn: DataOne
+    here: Reading
     caller: Caller
     version: int
     #: what stands behind the first word of the path, still encoded
@@ -58,3 +77,7 @@ class Answer(msgspec.Struct, frozen=True):
     status: int = 200
     media: str = "text/plain"
     headers: Mapping[str, str] = {}
+
+
+#: by method and first word of the path
+Calls = Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]]

@@ -1,6 +1,6 @@
 """The calls of the API, one function each: by method and first word of the path."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from typing import get_args
 from urllib.parse import unquote
@@ -22,7 +22,7 @@ from skep.dataone.types import (
     ReplicationPolicy,
 )
 from skep.dataone.xml import parse, read_time
-from skep.doors.http.cn.call import Answer, Call
+from skep.doors.http.cn.call import Answer, Call, Calls
 from skep.doors.http.cn.searching import query, search
 from skep.doors.http.cn.wrong import NotOffered, VersionMismatch
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
@@ -98,31 +98,39 @@ async def reservation(call: Call) -> Answer:
 async def objects(call: Call) -> Answer:
     if call.names:
         return await content(call)
-    times = {name: read_time(given) if (given := call.asked(key)) else None for name, key in _TIMES.items()}
-    found = await call.cn.listing(
-        call.caller,
-        **times,
-        format=call.asked("formatId"),
-        node=call.asked("nodeId"),
-        id=call.asked("identifier"),
-        start=call.number("start", call.asked("start") or "0"),
-        count=min(call.number("count", call.asked("count") or str(_LISTED)), _MOST_LISTED),
-    )
-    return Answer(found)
+    named = {"format": call.asked("formatId"), "node": call.asked("nodeId"), "id": call.asked("identifier")}
+    return Answer(await call.here.listing(call.caller, **_span(call), **named))
 
 
-_TIMES = {"since": "fromDate", "until": "toDate"}
+async def changed(call: Call) -> Answer:
+    """What another Coordinating Node reads: objects by when they changed here."""
+    return Answer(await call.cn.changes(call.caller, **_span(call)))
+
+
+def _span(call: Call) -> dict[str, int | None]:
+    """Of a list."""
+    times = {"since": call.asked("fromDate"), "until": call.asked("toDate")}
+    return {
+        # (a plus that was not encoded came as a blank)
+        **{name: read_time(given.replace(" ", "+")) if given else None for name, given in times.items()},
+        "start": call.number("start", call.asked("start") or "0"),
+        "count": min(call.number("count", call.asked("count") or str(_LISTED)), _MOST_LISTED),
+    }
 
 
 async def content(call: Call) -> Answer:
-    found = await call.cn.get(call.caller, call.pid)
+    found = await call.here.get(call.caller, call.pid)
     if not found.blob:
         raise NotFound(f"the bytes of {call.pid!r} are not here", hint=f"{call.cn.base}/v2/resolve says where")
-    return Answer(call.cn.store.content(found), media="application/octet-stream", headers=_described(found))
+    return whole(call, found)
+
+
+def whole(call: Call, found: Stored) -> Answer:
+    return Answer(call.here.store.content(found), media="application/octet-stream", headers=_described(found))
 
 
 async def describe(call: Call) -> Answer:
-    found = await call.cn.get(call.caller, call.pid)
+    found = await call.here.get(call.caller, call.pid)
     return Answer(media="application/octet-stream", headers=_described(found))
 
 
@@ -139,21 +147,21 @@ def _described(found: Stored) -> dict[str, str]:
 
 
 async def system_metadata(call: Call) -> Answer:
-    return Answer((await call.cn.get(call.caller, call.pid)).meta)
+    return Answer((await call.cn.described(call.caller, call.pid)).meta)
 
 
 async def checksum(call: Call) -> Answer:
     call.caller.need("read")
     if not call.names:
         return Answer(ChecksumAlgorithmList(_ALGORITHMS))
-    found = await call.cn.get(call.caller, call.pid)
+    found = await call.here.get(call.caller, call.pid)
     asked = Checksum("", call.asked("checksumAlgorithm") or found.meta.checksum.algorithm)
     if asked.name == found.meta.checksum.name:
         return Answer(found.meta.checksum)
     if not asked.known or not found.blob:
         raise BadInput(f"there is no {asked.algorithm[:40]!r} checksum of {call.pid!r} here")
     hash = asked.hash()
-    async for chunk in call.cn.store.content(found):
+    async for chunk in call.here.store.content(found):
         hash.update(chunk)
     return Answer(Checksum(hash.hexdigest(), asked.name))
 
@@ -168,7 +176,7 @@ async def may(call: Call) -> Answer:
     action = call.asked("action") or "read"
     if action not in get_args(Permission):
         raise BadInput(f"{action[:40]!r} is no permission", hint=", ".join(get_args(Permission)))
-    found, who = await call.cn.get(call.caller, call.pid), subjects(call.caller)
+    found, who = await call.here.get(call.caller, call.pid), subjects(call.caller)
     if who and not found.meta.may(action, who):  # type: ignore[arg-type]  # one of them
         raise NotAllowed(f"'{call.caller.subject}' may not {action} {call.pid!r}")
     return Answer()
@@ -227,7 +235,7 @@ async def replica_authorised(call: Call) -> Answer:
     return Answer()
 
 
-CALLS: Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]] = {
+CALLS: Calls = {
     ("GET", "monitor"): ping,
     ("GET", ""): nodes,
     ("GET", "node"): nodes,
@@ -237,6 +245,7 @@ CALLS: Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]] = {
     ("POST", "reserve"): reserve,
     ("GET", "reserve"): reservation,
     ("GET", "object"): objects,
+    ("GET", "changed"): changed,
     ("GET", "meta"): system_metadata,
     ("GET", "checksum"): checksum,
     ("GET", "resolve"): resolve,
@@ -251,4 +260,4 @@ CALLS: Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]] = {
     ("GET", "replicaAuthorizations"): replica_authorised,
 }
 #: where an answer without a body is another
-HEAD_CALLS: Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]] = {("GET", "object"): describe}
+HEAD_CALLS: Calls = {("GET", "object"): describe}

@@ -1,4 +1,5 @@
-"""The Coordinating Node's API under /cn/v1 and /cn/v2. Bare ASGI: an identifier is one segment, whatever it holds."""
+"""A node's API, under /cn/v1 and /cn/v2 or, where we hold copies, /mn/v1 and /mn/v2. Bare ASGI: an identifier is one
+segment, whatever it holds."""
 
 import re
 from urllib.parse import parse_qsl
@@ -10,23 +11,29 @@ from skep.dataone.forms import read_form
 from skep.dataone.service import DataOne
 from skep.dataone.types import Doc
 from skep.dataone.xml import LARGEST, render
-from skep.doors.http.cn.call import Answer, Call
-from skep.doors.http.cn.calls import CALLS, HEAD_CALLS
-from skep.doors.http.cn.wrong import PATHS, NotOffered
+from skep.doors.http.cn.call import Answer, Call, Calls, Reading
+from skep.doors.http.cn.calls import HEAD_CALLS
+from skep.doors.http.cn.wrong import NotOffered
 from skep.doors.http.publish import read_body
 
 _XML = "text/xml"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class CnDoor:
-    def __init__(self, dataone: DataOne, clock: Clock) -> None:
+class NodeDoor:
+    def __init__(self, path: str, dataone: DataOne, here: Reading, calls: Calls, clock: Clock) -> None:
+        """`here` is read from; `calls` are offered."""
+        self._path = path
         self._dataone = dataone
+        self._here = here
+        self._calls = calls
         self._clock = clock
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         call, name = await self._call(scope, receive)
-        handler = (HEAD_CALLS if scope["method"] == "HEAD" else CALLS).get(name) or CALLS.get(name)
+        handler = self._calls.get(name)
+        if scope["method"] == "HEAD":
+            handler = HEAD_CALLS.get(name, handler)
         if handler is None:
             raise NotOffered(f"{scope['method']} {scope['path'][:200]} is not offered here")
         answer = await handler(call)
@@ -34,7 +41,7 @@ class CnDoor:
 
     async def _call(self, scope: HTTPScope, receive: Receive) -> tuple[Call, tuple[str, str]]:
         raw = scope["raw_path"].split(b"?")[0].decode("latin-1")
-        version, word, *rest = [*raw.removeprefix(PATHS).split("/"), ""]
+        version, word, *rest = [*raw.removeprefix(self._path).split("/"), ""]
         if version not in ("v1", "v2"):
             raise NotOffered(f"there is no version {version[:20]!r} here")
         body = await read_body(receive, LARGEST)
@@ -46,6 +53,7 @@ class CnDoor:
             method, query = "GET", [*query, *_form_query(media, body)]
         call = Call(
             self._dataone,
+            self._here,
             scope["user"],
             int(version[1:]),
             tuple(names),

@@ -3,14 +3,15 @@
 from urllib.parse import parse_qsl, unquote
 from xml.sax.saxutils import escape
 
+from msgspec.structs import replace
+
 import skep
 from skep.dataone import solr
 from skep.dataone.fields import HIDDEN, KIND
-from skep.dataone.tables import Stored
-from skep.dataone.types import ObjectInfo, ObjectList
+from skep.dataone.types import ObjectList
 from skep.doors.http.cn.call import Answer, Call
 from skep.doors.http.cn.wrong import NotOffered
-from skep.engines.records.base import MOST_RECORDS, Ask, Field
+from skep.engines.records.base import MOST_RECORDS, Field
 
 _TYPES_11 = "http://ns.dataone.org/service/types/v1.1"
 
@@ -30,12 +31,12 @@ async def query(call: Call) -> Answer:
 async def search(call: Call) -> Answer:
     """Objects whose records match."""
     _need_solr(call)
-    asked = solr.asked([*call.query, *_inside(call)], call.now)
     start = call.number("start", call.asked("start") or "0")
     limit = min(call.number("count", call.asked("count") or "100"), MOST_RECORDS)
-    page = await call.cn.index.search(call.caller, Ask(asked.text, sort=asked.sort, start=start, limit=limit))
+    asked = replace(solr.asked([*call.query, *_inside(call)], call.now), start=start, rows=limit)
+    page = await call.cn.pages(call.caller, asked)
     stored = await call.cn.store.get_many([one.id for one in page.records]) if page.records else {}
-    infos = tuple(_info(stored[one.id]) for one in page.records if one.id in stored)
+    infos = tuple(stored[one.id].meta.info for one in page.records if one.id in stored)
     return Answer(ObjectList(infos, len(infos), start, page.total))
 
 
@@ -50,11 +51,6 @@ def _inside(call: Call) -> list[tuple[str, str]]:
     if not text:
         return []
     return parse_qsl(text, keep_blank_values=True) if "=" in text.split("&")[0] else [("q", text)]
-
-
-def _info(one: Stored) -> ObjectInfo:
-    meta = one.meta
-    return ObjectInfo(meta.identifier, meta.format_id, meta.checksum, meta.date_sys_metadata_modified or 0, meta.size)
 
 
 def _types_11(root: str, inside: str) -> bytes:

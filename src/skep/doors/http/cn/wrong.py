@@ -8,7 +8,9 @@ from skep.dataone.xml import render
 from skep.errors import Conflict, SkepError
 from skep.model.answers import ErrorBody
 
-PATHS = "/cn/"
+#: of a Coordinating Node, and of a Member Node
+CN, MN = "/cn/", "/mn/"
+PATHS = (CN, MN)
 #: our codes -> name and status there. Where neither fits, the service failed
 _NAMES = {
     "bad_input": ("InvalidRequest", 400),

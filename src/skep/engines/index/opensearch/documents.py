@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from skep.engines.index.trigram.keys import KEYS, document_keys
+from skep.engines.index.trigram.keys import Distinct
 from skep.model.search import Document, digest
 
 #: of mapping and body; an index of another format is copied into a new one
-FORMAT = 1
+FORMAT = 2
 #: a document's place is its generation and, in the lower bits, its count within that
 PLACE_BITS = 24
 
@@ -34,7 +34,7 @@ MAPPING: dict[str, Any] = {
         "size": {"type": "long", "index": False},
         "language": {"type": "keyword", "doc_values": False},
         "path": {"type": "keyword"},
-        "blob": {"type": "keyword", "index": False},
+        "blob": {"type": "keyword"},
         "digest": {"type": "keyword", "index": False},
         "grams": _GRAMS,
         "path_grams": _GRAMS,
@@ -100,7 +100,7 @@ def words(keys: np.typing.NDArray[Any]) -> str:
 
 def actions(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
     """For `bulk`: write the documents, each with its place and the number of its source."""
-    seen = np.zeros(KEYS, bool)
+    distinct = Distinct()
     for place, source, document in documents:
         row = Row(
             place,
@@ -111,8 +111,8 @@ def actions(documents: Iterator[tuple[int, int, Document]]) -> Iterator[bytes]:
             path_hash(document.path),
             document.blob,
             digest([(document.path, document.blob, document.branches)]),
-            words(document_keys(document.content, seen)),
-            words(document_keys(document.path + b"\n", seen)),
+            words(distinct.keys(document.content)),
+            words(distinct.keys(document.path + b"\n")),
             msgspec.msgpack.encode(document),
         )
         yield b'{"index":{"_id":"%d"}}\n%b' % (place, msgspec.json.encode(row))

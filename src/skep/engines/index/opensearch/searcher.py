@@ -158,6 +158,18 @@ class OpenSearchSearcher:
         asked = query, visible, None, limits, self._shelf, self._librarian.books
         return TrigramHits(self._lanes, snapshot, _unread, *asked)
 
+    def search_beside(
+        self,
+        shards: Sequence[Path],
+        books: Sequence[Path],
+        standings: dict[int, Standing],
+        query: Query,
+        visible: Visible,
+        limits: Limits,
+    ) -> TrigramHits:
+        asked = query, visible, None, limits, self._shelf, self._librarian.books.beside(books)
+        return TrigramHits(self._lanes, Snapshot.of(map(Shard, shards), standings), _unread, *asked)
+
     def search(self, query: Query, visible: Visible, limits: Limits, gains: Gains | None = None) -> OpenSearchHits:
         self._looked_at.add(self._state)
         asked = query, visible, gains, limits, self._shelf, self._librarian.books

@@ -32,6 +32,6 @@ class Sift:
         finder = self._compiled.finders[term]
         matches = Matches([], [], [])
         if document.content:
-            finder.find(document.content, 0, len(document.content), self._watch, matches)
+            finder.find(document.content, [(0, len(document.content))], self._watch, matches)
         found[term] = len(matches.lines)
         return found[term] > 0 or (term.field == "any" and any(map(finder.matches, document.path.split(b"\n"))))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from skep.engines.index.base import Size, Standing
 from skep.engines.index.opensearch.documents import LIGHT, PLACE_BITS, Light, light
-from skep.engines.index.opensearch.filters import Filter
+from skep.engines.index.opensearch.filters import Filter, one_of
 from skep.engines.index.opensearch.narrow import among, likely, narrow
 from skep.engines.index.opensearch.node import Node, Slow
 from skep.engines.index.opensearch.sift import Sift
@@ -146,7 +146,7 @@ class Parts:
     def __init__(self, node: Node, state: State, asked: Asked) -> None:
         self._node = node
         self._state = state
-        self._query, self._visible, self._gains, self._limits, self._shelf, _ = asked
+        self._query, self._visible, self._gains, self._limits, self._shelf, self._books = asked
         #: there were more
         self.cut = False
 
@@ -166,7 +166,7 @@ class Parts:
         if filters is None:
             return
         until = time.monotonic() + limits.seconds * (_RANKED_SHARE if limits.rank else 1)
-        first = [{"term": {"marked": False}}, likely(compiled), *self._preferred()] if limits.rank else None
+        first = [{"term": {"marked": False}}, *self._promising(compiled), *self._preferred()] if limits.rank else None
         reader, sift = Reader(self._node, self._state, until, first), Sift(compiled, _watch(until))
         left, looked = _COUNTED_BYTES if limits.count else _RANKED_BYTES, 0
         for group in reader.groups(filters):
@@ -179,6 +179,10 @@ class Parts:
             looked += sum(max(1, min(lines, LOOK_PER_FILE)) for *_, lines in found if lines is not None)
             left -= sum(light.size for light, _ in kept)
             yield from _shards(kept)
+
+    def _promising(self, compiled: Compiled) -> list[Filter]:
+        blobs = self._books.defining(compiled.names)
+        return [likely(compiled), one_of("blob", [blob.decode() for blob in blobs.tolist()])]
 
     def _preferred(self) -> list[Filter]:
         """What is of a source set before others, where those are few enough to be named."""

@@ -1,15 +1,21 @@
 """A query ready to run: each term with its finder."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
 
-from skep.engines.index.trigram.match import Finder, finder
+from skep.engines.index.books import name_number
+from skep.engines.index.trigram.finders import finder
+from skep.engines.index.trigram.match import Finder
 from skep.errors import BadQuery
 from skep.model.search import And, Not, Or, Query, Term, terms
 
 #: finders kept for the next search that has the same term: compiling takes longer than many a search
 _KEPT = 64
+#: words of a query whose definitions are looked for
+_MOST_NAMES = 8
+_WORD = re.compile(r"\w+")
 
 
 class Shelf:
@@ -50,12 +56,23 @@ class Compiled:
         wanted = tuple(dict.fromkeys(_positive(query)))
         #: whose matching lines are shown
         self.shown = tuple(term for term in wanted if reads_text(term))
+        #: a line may match one of them and only a part of the query ask for it that is not true of the file
+        self.divided = _is_divided(query)
         #: whose matches in a path are shown
         self.named = tuple(term for term in wanted if term.field in ("any", "path"))
+        #: numbers of the names that are asked for as they are written
+        self.names = _names(self.shown)
 
     def done(self) -> None:
         for term, used in self.finders.items():
             self._shelf.put(term, used)
+
+
+def _names(shown: tuple[Term, ...]) -> list[int]:
+    """Of the words, and of what they may be together: `parse args` is parse_args or parseArgs."""
+    words = [word for term in shown if not term.regex for word in _WORD.findall(term.pattern)][:_MOST_NAMES]
+    joined = ["_".join(words), "".join(words)] if len(words) > 1 else []
+    return [name_number(word.encode("utf-8", "surrogateescape")) for word in [*words, *joined]]
 
 
 def _positive(query: Query, negated: bool = False) -> Iterator[Term]:
@@ -67,6 +84,21 @@ def _positive(query: Query, negated: bool = False) -> Iterator[Term]:
     elif isinstance(query, And | Or):
         for part in query.parts:
             yield from _positive(part, negated)
+
+
+def either(query: And | Or, negated: bool) -> bool:
+    """Is one of its parts enough?"""
+    return isinstance(query, Or) != negated
+
+
+def _is_divided(query: Query, negated: bool = False, enough: bool = False) -> bool:
+    """Does it ask for several things where one is `enough`?"""
+    if isinstance(query, Not):
+        return _is_divided(query.part, not negated, enough)
+    if not isinstance(query, And | Or):
+        return False
+    one = either(query, negated)
+    return (enough and not one) or any(_is_divided(part, negated, one) for part in query.parts)
 
 
 def _cheap_first(query: Query) -> Query:

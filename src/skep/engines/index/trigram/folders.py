@@ -1,13 +1,13 @@
 """The index folder: one folder per shard, moved in whole."""
 
 import errno
-import os
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from skep.engines.index.trigram.build import sync_folder
-from skep.engines.index.trigram.shard import Shard, is_shard_id
+from skep.disk import sync_file, sync_folders
+from skep.engines.index.trigram.manifest import is_shard_id
+from skep.engines.index.trigram.shard import Shard
 from skep.errors import Damaged
 from skep.model.search import ShardInfo
 
@@ -23,7 +23,7 @@ def move_in(shards: Sequence[ShardInfo], folder: Path, number: int | None = None
         if not (folder / info.id).exists():
             _move(Path(info.folder), folder / info.id)
     if opened:
-        sync_folder(folder)
+        sync_folders(folder)
     return opened
 
 
@@ -52,7 +52,7 @@ def _move(outside: Path, inside: Path) -> None:
             raise
         aside = inside.with_name(inside.name + ".copy")
         shutil.copytree(outside, aside, copy_function=_copy_durably)
-        sync_folder(aside)
+        sync_folders(aside)
         aside.rename(inside)
         shutil.rmtree(outside)
 
@@ -60,7 +60,7 @@ def _move(outside: Path, inside: Path) -> None:
 def _copy_durably(source: str, target: str) -> None:
     shutil.copyfile(source, target)
     with Path(target).open("rb") as file:
-        os.fsync(file.fileno())
+        sync_file(file)
 
 
 def remove(folder: Path, ids: Collection[str]) -> None:

@@ -111,6 +111,8 @@ class TrigramHits:
             self.stop()
             raise
         self._batch = batch[::-1]
+        lines = sum(len(hit.lines) for hit in batch)
+        self.counted = Counted(self.counted.files + len(batch), self.counted.lines + lines, exact=False)
         if isinstance(ended, Search):
             self._ended = True
             self.partial, self.counted = ended.partial, ended.counted

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 KEYS = 1 << 18
 #: bytes whose keys are made at once: they need eleven times the memory, and should stay near the processor
 _PIECE = 1 << 17
+_SHORT = 1 << 15
 _PUNCTUATION = b"\"#&'()*+,-./:;<=>[]{}!"
 
 
@@ -32,16 +33,31 @@ def _classes() -> bytes:
 FOLD = _classes()
 
 
-def document_keys(content: bytes, seen: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The distinct keys of a document, ascending. `seen` is KEYS long, all False, and is left so.
+class Distinct:
+    """Finds the distinct keys of one document after the other, several times faster than sorting would."""
 
-    Scattering into a mask finds the distinct ones several times faster than sorting.
-    """
-    for start in range(0, len(content), _PIECE):
-        seen[text_keys(content[start : start + _PIECE + 2])] = True
-    distinct = np.flatnonzero(seen)
-    seen[distinct] = False
-    return distinct
+    def __init__(self) -> None:
+        self._seen = np.zeros(KEYS, bool)
+        self._last = np.zeros(KEYS, np.int32)
+        self._places = np.arange(_SHORT, dtype=np.int32)
+
+    def keys(self, content: bytes) -> NDArray[np.intp]:
+        """In any order."""
+        return self._of_short(content) if 2 < len(content) <= _SHORT else self._of_long(content)
+
+    def _of_short(self, content: bytes) -> NDArray[np.intp]:
+        """Those that stand last where they stand: looking through all keys that there are would take longer."""
+        keys = text_keys(content)
+        places = self._places[: len(keys)]
+        self._last[keys] = places
+        return keys[np.flatnonzero(self._last.take(keys) == places)]
+
+    def _of_long(self, content: bytes) -> NDArray[np.intp]:
+        for start in range(0, len(content), _PIECE):
+            self._seen[text_keys(content[start : start + _PIECE + 2])] = True
+        distinct = np.flatnonzero(self._seen)
+        self._seen[distinct] = False
+        return distinct
 
 
 def text_keys(text: bytes) -> NDArray[np.intp]:

@@ -1,6 +1,6 @@
 """Which documents of one shard a query can be true for, before any text is read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from itertools import accumulate
 
@@ -27,16 +27,18 @@ class Masks:
         #: whose paths hold the trigrams of a term
         self._paths: dict[Term, Mask | None] = {}
 
-    def true(self, query: Term | Within | Language, documents: Sequence[int]) -> set[int]:
-        """Which of these it is true for, by their place in the sequence; for what is told without reading text."""
-        chosen = np.array(documents)
+    def true(self, query: Term | Within | Language, documents: Ids) -> Mask:
+        """Which of these it is true for; for what is told without reading text."""
         if isinstance(query, Term) and query.field in ("path", "any"):
             possible = self._possible(query)
-            places = np.arange(len(chosen)) if possible is None else np.flatnonzero(possible[chosen])
-            return set(places[self._matching(query, chosen[places])].tolist()) if len(places) else set()
+            places = np.arange(len(documents)) if possible is None else np.flatnonzero(possible[documents])
+            true = np.zeros(len(documents), bool)
+            if len(places):
+                true[places[self._matching(query, documents[places])]] = True
+            return true
         mask = self._certain(query)
         assert mask is not None
-        return set(np.flatnonzero(mask[chosen]).tolist())
+        return mask[documents]
 
     def _matching(self, term: Term, documents: Ids) -> Ids:
         """Paths are matched like a text; one that holds newlines, line by line."""
@@ -44,7 +46,7 @@ class Masks:
         ends = np.fromiter(accumulate(map(len, paths)), np.int64, len(paths))
         text = b"".join(paths)
         found = Matches([], [], [])
-        self._compiled.finders[term].find(text, 0, len(text), self._watch, found)
+        self._compiled.finders[term].find(text, [(0, len(text))], self._watch, found)
         return np.searchsorted(ends, found.starts, side="right")
 
     def likely(self) -> Mask | None:
@@ -96,7 +98,7 @@ class Masks:
         plan = self._compiled.finders[term].plan
         if plan is None:
             return None
-        content = self._shard.content_postings.mask(plan)
+        content = self._shard.having(self._shard.content_postings.mask(plan))
         if term.field == "any":
             paths = self._possible(term)
             return None if paths is None else paths | content
@@ -110,13 +112,18 @@ class Masks:
         return self._paths[term]
 
     def _all(self, parts: tuple[Query, ...]) -> Mask | None:
+        """Paths are matched last, when few are left to be matched."""
+        paths = [part for part in parts if isinstance(part, Term) and part.field == "path"]
         narrowed: Mask | None = None
         for part in parts:
-            mask = self.candidates(part)
+            mask = self._possible(part) if part in paths else self.candidates(part)
             if mask is not None:
                 narrowed = mask if narrowed is None else narrowed & mask
                 if not narrowed.any():
                     break
+        for term in paths:
+            left = None if narrowed is None else self._narrowed(term, narrowed)
+            narrowed = narrowed if left is None else left
         return narrowed
 
     def _any(self, parts: tuple[Query, ...]) -> Mask | None:
@@ -150,9 +157,13 @@ class Masks:
 
     def _path(self, term: Term) -> Mask | None:
         possible = self._possible(term)
-        if possible is None or np.count_nonzero(possible) > _MOST_PATHS:
-            return None
+        return None if possible is None else self._narrowed(term, possible)
+
+    def _narrowed(self, term: Term, possible: Mask) -> Mask | None:
+        """Without those whose paths do not match; None: there are too many to say."""
         ids: Ids = np.flatnonzero(possible)
+        if len(ids) > _MOST_PATHS:
+            return None
         mask = np.zeros(self._shard.documents, bool)
         mask[ids[self._matching(term, ids)]] = True
         return mask

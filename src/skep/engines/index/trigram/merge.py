@@ -1,12 +1,14 @@
-"""Merging: few large shards answer faster than many small ones, and the dead go."""
+"""Merging: few large shards answer faster than many small ones, the dead go, and forks come to share their texts."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from skep.engines.index.trigram.build import TrigramBuilder
 from skep.engines.index.trigram.postings import Mask
-from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, Shard
+from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, MOST_TEXTS, Shard
 from skep.engines.index.trigram.snapshot import Part, unpack
 from skep.model.search import Document, ShardInfo
 
@@ -15,6 +17,10 @@ _MOST_PER_TIER = 8
 _MOST_DEAD = 0.25
 #: a tier's shards are up to this many times larger than those of the tier below
 _RATIO = 4
+#: two large shards are merged when so much of one is in the other too
+_MUCH = 0.25
+#: fewer blobs in a sample say nothing
+_FEW = 16
 
 
 def pick(parts: Sequence[Part]) -> list[Part]:
@@ -27,18 +33,38 @@ def pick(parts: Sequence[Part]) -> list[Part]:
     for tier in sorted(tiers, reverse=True):
         if tier > 0 and len(tiers[tier]) > _MOST_PER_TIER:
             return tiers[tier]
-    return []
+    return _alike(tiers[0])
 
 
 def _tier(part: Part) -> int:
     """0: as large as a shard gets, or nearly; the higher, the smaller."""
-    live = part.shard.documents - part.dead_count
-    share = max(part.live_bytes / MOST_BYTES, live / MOST_DOCUMENTS, 1e-6)
+    shard = part.shard
+    full = max(shard.bytes / MOST_BYTES, shard.texts / MOST_TEXTS, shard.documents / MOST_DOCUMENTS)
+    share = max(full * (1 - part.dead_count / shard.documents), 1e-6)
     tier = 0
     while share * _RATIO <= 1:
         share *= _RATIO
         tier += 1
     return tier
+
+
+def _alike(parts: Sequence[Part]) -> list[Part]:
+    """The two that have most in common, if that is much: a fork and its origin, too large to meet in a tier.
+
+    Merged, they have nothing in common any more, so it comes to an end.
+    """
+    samples = [np.unique(part.shard.sample[~part.dead[part.shard.sampled]]) for part in parts]
+    owners = np.repeat(np.arange(len(parts)), [len(sample) for sample in samples])
+    keys = np.concatenate([*samples, np.zeros(0, np.uint64)])
+    order = keys.argsort(kind="stable")
+    same = keys[order[1:]] == keys[order[:-1]]
+    pairs, counts = np.unique(np.stack((owners[order[:-1]], owners[order[1:]]))[:, same], axis=1, return_counts=True)
+    if not len(counts):
+        return []
+    best = int(counts.argmax())
+    chosen = pairs[:, best].tolist()
+    enough = max(_FEW, _MUCH * min(len(samples[nth]) for nth in chosen))
+    return [parts[nth] for nth in chosen] if counts[best] >= enough else []
 
 
 def merge(folders: Sequence[str], dead: Sequence[bytes], out: str) -> tuple[ShardInfo, ...]:
@@ -49,12 +75,15 @@ def merge(folders: Sequence[str], dead: Sequence[bytes], out: str) -> tuple[Shar
 
 
 def _living(shards: list[Shard], dead: list[Mask]) -> Iterator[tuple[int, Document]]:
-    """By source and path, so that a source's files lie together."""
+    """By source and path, so that a source's files lie together; but a text that came before comes there again."""
     places = sorted(
         (int(shard.sources[document]), shard.path(document), nth, document)
         for nth, shard in enumerate(shards)
         for document in range(shard.documents)
         if not dead[nth][document]
     )
-    for source, _, nth, document in places:
+    first: dict[str, int] = {}
+    for place, (_, _, nth, document) in enumerate(places):
+        first.setdefault(shards[nth].blob(document), place)
+    for source, _, nth, document in sorted(places, key=lambda one: first[shards[one[2]].blob(one[3])]):
         yield source, shards[nth].document(document)

@@ -12,6 +12,8 @@ from skep.engines.index.trigram.syntax import Alt, Cat, Chars, Edge, Node, Repea
 
 #: alternatives one run of characters may have before it is cut in two
 _MOST = 24
+#: things that are looked up of all that a long pattern needs: those with few alternatives, since more say little more
+_MOST_NEEDS = 16
 #: characters a class may have to be taken as so many alternatives
 _MOST_CHARS = 16
 
@@ -131,8 +133,12 @@ def _need_cat(parts: tuple[Node, ...]) -> Plan | None:
         if exact is None:
             needs.append(plan(part))
     needs.append(_need_text(run))
-    known = _known(needs)
+    known = sorted(_known(needs), key=_alternatives)[:_MOST_NEEDS]
     return None if not known else known[0] if len(known) == 1 else All(tuple(known))
+
+
+def _alternatives(need: Plan) -> int:
+    return len(need.parts) if isinstance(need, Some) else 1
 
 
 def _need_text(texts: _Texts) -> Plan | None:

@@ -1,4 +1,4 @@
-"""Which documents hold a trigram, and from that which can match: a plan over the postings."""
+"""Which texts, or paths, hold a trigram, and from that which can match: a plan over the postings."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,24 +17,24 @@ _MOST_KEYS = 24
 _FEW = 3
 
 
-def bitmap_size(documents: int) -> int:
-    """Bytes of one bit per document, even, so that lists and bitmaps share an array of 2-byte units."""
-    return (documents + 15) // 16 * 2
+def bitmap_size(texts: int) -> int:
+    """Bytes of one bit for each, even, so that lists and bitmaps share an array of 2-byte units."""
+    return (texts + 15) // 16 * 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Postings:
-    """The distinct keys, ascending; how many documents have each; where its documents start; the documents."""
+    """The distinct keys, ascending; how many texts have each; where its texts start; the texts, by their numbers."""
 
     keys: NDArray[Any]
     counts: NDArray[Any]
     starts: NDArray[Any]
-    documents: NDArray[Any]
-    #: documents of the shard
+    texts: NDArray[Any]
+    #: texts of the shard
     size: int
 
     def mask(self, plan: Plan) -> Mask:
-        """One flag per document."""
+        """One flag for each text."""
         match plan:
             case Grams(keys):
                 return self._with_all(keys)
@@ -62,8 +62,8 @@ class Postings:
         return mask | self._flags(np.bitwise_or, places[dense]) if dense.any() else mask
 
     def _with_all(self, keys: NDArray[np.uint32]) -> Mask:
-        """The documents that have every key: those of the rarest listed ones, out of which come those with all bits."""
-        places = np.searchsorted(self.keys, keys)
+        """The texts that have every key: those of the rarest listed ones, out of which come those with all bits."""
+        places = self.keys.searchsorted(keys)
         if places[-1] >= len(self.keys) or not (self.keys[places] == keys).all():
             return np.zeros(self.size, bool)
         counts = self.counts[places]
@@ -87,10 +87,10 @@ class Postings:
 
     def _listed(self, place: int) -> NDArray[Any]:
         start = int(self.starts[place])
-        return self.documents[start : start + int(self.counts[place])]
+        return self.texts[start : start + int(self.counts[place])]
 
     def _flags(self, joined: np.ufunc, places: NDArray[Any]) -> Mask:
-        """Of keys whose documents are bits."""
-        rows = self.documents[self.starts[places][:, None] + np.arange(self._units, dtype=np.uint32)]
+        """Of keys whose texts are bits."""
+        rows = self.texts[self.starts[places][:, None] + np.arange(self._units, dtype=np.uint32)]
         flags = joined.reduce(rows).view(np.uint8)
         return np.unpackbits(flags, count=self.size, bitorder="little").view(bool)

@@ -7,14 +7,15 @@ from itertools import product
 import numpy as np
 
 from skep.engines.index.base import Gains, Visible
-from skep.engines.index.books import Books
+from skep.engines.index.books import Books, keys_of
+from skep.engines.index.ranking import per_file
 from skep.engines.index.trigram.compiled import Compiled, Shelf
 from skep.engines.index.trigram.light import Light, Sieve
 from skep.engines.index.trigram.masks import Masks
 from skep.engines.index.trigram.match import Watch
 from skep.engines.index.trigram.postings import Ids, Mask
 from skep.engines.index.trigram.reading import Reading, readings
-from skep.engines.index.trigram.shard import Shard
+from skep.engines.index.trigram.shard import Keys, Shard
 from skep.engines.index.trigram.show import Show
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Damaged
@@ -22,16 +23,17 @@ from skep.model.search import Counted, FileHit, Limits, Query
 
 #: lines of one file that count as looked at: one file of a thousand hits must not be all that is ranked
 LOOK_PER_FILE = 20
-#: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer
-_LOOK_BYTES = 500_000
-#: bytes that are read at once: few at first, because a common word is found soon
-_FIRST_READ, _MOST_READ = 1 << 16, 1 << 20
-#: lines of one reading that are no reason to go on in small steps
-_FEW = 10
+#: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer: of one term
+#: the best files are read first, but where several come together on a line has to be found out
+_LOOK_BYTES, _LOOK_TOGETHER = 1_000_000, 8_000_000
+#: so many times as many lines are looked at for them
+_TOGETHER = 4
+#: bytes that are read at once, at least and at most: together all that is read for the order of one term
+_LEAST_READ, _MOST_READ = 1 << 16, 940_000
 #: what comes of reading a shard that is not what it was when it was opened
 _UNREADABLE = (Damaged, OSError, IndexError, ValueError)
-#: in this order: files whose name promises something, all others, then tests, copies and generated ones; those of
-#: sources set before or behind others a turn sooner or later
+#: in this order: files that define what is asked for or have a name that promises it, all others, then tests, copies
+#: and generated ones; those of sources set before or behind others a turn sooner or later
 _TURNS = range(3)
 _NONE: Ids = np.zeros(0, np.int64)
 
@@ -44,7 +46,14 @@ class _Field:
     """A shard with the documents that may match, and in which turn each is read."""
 
     def __init__(
-        self, compiled: Compiled, part: Part, snapshot: Snapshot, allowed: Mask, gains: Gains | None, watch: Watch
+        self,
+        compiled: Compiled,
+        part: Part,
+        snapshot: Snapshot,
+        allowed: Mask,
+        gains: Gains | None,
+        defining: Keys,
+        watch: Watch,
     ) -> None:
         watch()
         shard = self.shard = part.shard
@@ -53,6 +62,7 @@ class _Field:
         self.sieve = Sieve(compiled, self.masks, shard, gains)
         self._dead, self._allowed, self._gains = part.dead, allowed, gains
         self._compiled, self._watch = compiled, watch
+        self._defining = defining
 
     @cached_property
     def ids(self) -> Ids:
@@ -66,11 +76,22 @@ class _Field:
         self._watch()
         return Reading(self._compiled, self.masks, self.shard, books, documents, self._watch)
 
-    def turn(self, turn: int) -> Ids:
+    @cached_property
+    def _promising(self) -> Mask | None:
+        """None: nothing is."""
         likely = self.sieve.likely
-        if turn == _TURNS[0] and self._gains is None and (likely is None or not likely.any()):
+        defining = self.shard.holding(self._defining) if len(self._defining) else _NONE
+        if not len(defining):
+            return likely if likely is not None and likely.any() else None
+        mask = np.zeros(self.shard.documents, bool) if likely is None else likely.copy()
+        mask[defining] = True
+        return mask
+
+    def turn(self, turn: int) -> Ids:
+        promising = self._promising
+        if turn == _TURNS[0] and self._gains is None and promising is None:
             return _NONE
-        turns = 1 + (self.shard.marks[self.ids] > 0) - (0 if likely is None else likely[self.ids])
+        turns = 1 + (self.shard.marks[self.ids] > 0) - (0 if promising is None else promising[self.ids])
         if self._gains is not None:
             turns = np.clip(turns - np.sign(self._gains[self.shard.sources[self.ids]]), _TURNS[0], _TURNS[-1])
         ids: Ids = self.ids[turns == turn]
@@ -81,8 +102,14 @@ class Search:
     def __init__(self, query: Query, limits: Limits, watch: Watch, shelf: Shelf, books: Books) -> None:
         self._compiled = Compiled(query, shelf)
         self._books = books
+        #: keys of git blobs that define what is asked for
+        self._defining: Keys = keys_of(books.defining(self._compiled.names if limits.rank else ()))
         self._limits = limits
         self._watch = watch
+        several = len(self._compiled.shown) > 1
+        #: lines that are looked at, and bytes of text, for the sake of the order
+        self._look = _TOGETHER * limits.look if several else limits.look
+        self._look_bytes = _LOOK_TOGETHER if several else _LOOK_BYTES
         self._sizes = self._reads()
         self._files = self._lines = self._looked = self._bytes = 0
         self._is_whole = True
@@ -102,13 +129,16 @@ class Search:
     def run(self, snapshot: Snapshot, visible: Visible, gains: Gains | None = None) -> Iterator[FileHit]:
         try:
             lights = self._lights(snapshot, visible, snapshot.gains(gains))
-            if self._limits.rank:
-                lights = iter(sorted(lights, key=lambda light: light.order(snapshot.standings)))
-            yield from self._shown(lights)
+            if not self._limits.rank:
+                yield from self._shown(lights, self._limits.lines_per_file)
+                return
+            ranked = sorted(lights, key=lambda light: light.order(snapshot.standings))
+            sizes = [max(1, light.facts.lines) for light in ranked]
+            yield from self._shown(iter(ranked), per_file(sizes, self._limits))
         finally:
             self._compiled.done()
 
-    def _shown(self, lights: Iterator[Light]) -> Iterator[FileHit]:
+    def _shown(self, lights: Iterator[Light], most: int) -> Iterator[FileHit]:
         show = Show(self._compiled, self._limits)
         left, files = self._limits.lines, self._limits.files or self._limits.lines
         for light in lights:
@@ -116,7 +146,7 @@ class Search:
                 self._is_cut = True
                 continue
             try:
-                hit = show.hit(light, left)
+                hit = show.hit(light, min(left, most))
             except _UNREADABLE as error:
                 self._set_aside(light.shard, error)
                 continue
@@ -127,6 +157,7 @@ class Search:
 
     def _lights(self, snapshot: Snapshot, visible: Visible, gains: Gains | None) -> Iterator[Light]:
         """What is found until time is over. A shard that cannot be read does not keep the others from answering."""
+        self._is_whole = not snapshot.misses(visible)
         try:
             for field, ids in self._fields(snapshot, visible, gains):
                 try:
@@ -165,7 +196,7 @@ class Search:
     def _field(self, part: Part, snapshot: Snapshot, allowed: Mask, gains: Gains | None) -> _Field | None:
         """None: it cannot be read."""
         try:
-            return _Field(self._compiled, part, snapshot, allowed, gains, self._watch)
+            return _Field(self._compiled, part, snapshot, allowed, gains, self._defining, self._watch)
         except _UNREADABLE as error:
             self._set_aside(part.shard, error)
             return None
@@ -185,21 +216,24 @@ class Search:
             is_enough = self._is_enough()
             reading = field.read(documents, self._books)
             self._bytes += size
-            true = sorted(reading.true(self._compiled.query))
+            true = np.flatnonzero(reading.true(self._compiled.query))
             self._files += len(true)
             self._is_whole &= not reading.is_cut
+            if not len(true):
+                continue
             if is_enough:
-                self._is_cut |= bool(true)
-                self._lines += sum(map(reading.lines, true)) if self._compiled.shown else 0
+                self._is_cut = True
+                self._lines += reading.count(true)
                 continue
             for light in field.sieve.lights(reading, true):
-                self._lines += len(light.points)
-                self._looked += max(1, min(len(light.points), self._most_per_file))
+                self._lines += light.facts.lines
+                self._looked += max(1, min(light.facts.lines, self._most_per_file))
                 yield light
 
     @property
     def _most_per_file(self) -> int:
-        return LOOK_PER_FILE if self._limits.rank else self._limits.lines_per_file
+        most = self._limits.lines_per_file
+        return min(LOOK_PER_FILE, most) if self._limits.rank else most
 
     def _is_done(self) -> bool:
         return self._is_enough() and self._lines >= self._limits.count
@@ -208,13 +242,11 @@ class Search:
         """Has as much been found as is looked at?"""
         if self._looked < self._limits.lines:
             return False
-        return not self._limits.rank or self._lines >= self._limits.look or self._bytes >= _LOOK_BYTES
+        return self._looked >= self._look or self._bytes >= self._look_bytes or not self._limits.rank
 
     def _reads(self) -> Iterator[int]:
-        """How many bytes to read at once: the double each time, until something is found."""
-        size = _FIRST_READ
+        """How many bytes to read at once: few at first, then what it takes to find enough if they go on like that."""
         while True:
-            before = self._lines
-            yield size
-            if self._lines - before < _FEW:
-                size = min(2 * size, _MOST_READ)
+            left = self._look - self._looked
+            more = self._bytes * left // max(1, self._looked) if left > 0 else _MOST_READ
+            yield min(_LEAST_READ + more, _MOST_READ)

@@ -3,23 +3,22 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from skep.engines.db.base import Database
+from skep.engines.index.apart import Ended, run_apart
 from skep.engines.index.base import Gains, Side, Size, Standing, Visible, Watcher
 from skep.engines.index.library import Librarian
 from skep.engines.index.trigram import folders
 from skep.engines.index.trigram.compiled import Shelf
 from skep.engines.index.trigram.hits import TrigramHits
 from skep.engines.index.trigram.lanes import Lanes
+from skep.engines.index.trigram.manifest import OtherFormat
 from skep.engines.index.trigram.merge import merge, pick
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot, pack, unpack
@@ -58,12 +57,17 @@ class TrigramSearcher:
             try:
                 shard = await asyncio.to_thread(Shard, self._folder / row["id"])
                 parts.append(Part(shard, unpack(row["dead"], shard.documents)))
+            except OtherFormat as error:
+                log.info("%s: its sources are indexed anew", error.message)
+                await self._tables.set_aside(row["id"], error.message)
+                await asyncio.to_thread(folders.remove, self._folder, [row["id"]])
             except Damaged as error:
                 await self._set_aside(row["id"], error.message)
         named = {part.shard.id for part in parts} | {row["id"] for row in await self._tables.shards("damaged")}
         await asyncio.to_thread(folders.remove_unnamed, self._folder, named | {"books"})
         await self._librarian.start()
-        self._snapshot = Snapshot(tuple(parts), await self._tables.standings())
+        standings = await self._tables.standings()
+        self._snapshot = Snapshot(tuple(parts), standings, await self._tables.missing(standings))
 
     async def adopt(self, delta: Delta, fence: Fence, watcher: Watcher | None = None) -> bool:
         async with self._changing:
@@ -105,7 +109,8 @@ class TrigramSearcher:
         changed = {part.shard.id: part for part in swap.changed}
         kept = [changed.get(part.shard.id, part) for part in self._snapshot.parts if part.shard.id not in swap.removed]
         parts = sorted([*kept, *swap.added], key=lambda part: part.shard.id)
-        self._snapshot = replace(self._snapshot, parts=tuple(parts), standings=standings)
+        lost = self._snapshot.lost - standings.keys()
+        self._snapshot = replace(self._snapshot, parts=tuple(parts), standings=standings, lost=lost)
         if swap.removed:
             await asyncio.to_thread(folders.remove, self._folder, swap.removed)
 
@@ -124,6 +129,18 @@ class TrigramSearcher:
         asked = query, visible, gains, limits, self._shelf, self._librarian.books
         return TrigramHits(self._lanes, snapshot, self._notice, *asked)
 
+    def search_beside(
+        self,
+        shards: Sequence[Path],
+        books: Sequence[Path],
+        standings: dict[int, Standing],
+        query: Query,
+        visible: Visible,
+        limits: Limits,
+    ) -> TrigramHits:
+        asked = query, visible, None, limits, self._shelf, self._librarian.books.beside(books)
+        return TrigramHits(self._lanes, Snapshot.of(map(Shard, shards), standings), self._notice, *asked)
+
     def _notice(self, damaged: dict[str, str]) -> None:
         """A search could not read some shards: set them aside."""
         for id, reason in damaged.items():
@@ -136,7 +153,8 @@ class TrigramSearcher:
             if any(part.shard.id == id for part in self._snapshot.parts):
                 await self._set_aside(id, reason)
                 kept = tuple(part for part in self._snapshot.parts if part.shard.id != id)
-                self._snapshot = replace(self._snapshot, parts=kept, standings=await self._tables.standings())
+                standings = await self._tables.standings()
+                self._snapshot = Snapshot(kept, standings, await self._tables.missing(standings))
 
     def standing(self, number: int) -> Standing | None:
         return self._snapshot.standings.get(number)
@@ -153,11 +171,17 @@ class TrigramSearcher:
     async def check(self) -> list[Damage]:
         """Read every shard and compare checksums; what fails is set aside at once."""
         for part in self._snapshot.parts:
-            try:
-                await asyncio.to_thread(part.shard.verify)
-            except (Damaged, OSError) as error:
-                await self._lose(part.shard.id, str(error))
+            await self._is_sound(part)
         return [Damage(row["id"], row["reason"]) for row in await self._tables.shards("damaged")]
+
+    async def _is_sound(self, part: Part) -> bool:
+        """Is it as it was written? If not, it is set aside."""
+        try:
+            await asyncio.to_thread(part.shard.verify)
+        except (Damaged, OSError) as error:
+            await self._lose(part.shard.id, str(error))
+            return False
+        return True
 
     async def digest(self, number: int) -> str:
         return await asyncio.to_thread(digest, self._snapshot.living(number))
@@ -172,13 +196,16 @@ class TrigramSearcher:
             chosen = pick(self._snapshot.parts)
             if not chosen:
                 return await self._librarian.merge_once(self._snapshot.blobs)
+            if not all([await self._is_sound(part) for part in chosen]):
+                return True  # merged, its damage would have a checksum of its own
             aside = self._folder / "merging"
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
             paths = [str(self._folder / part.shard.id) for part in chosen]
             work = partial(merge, paths, [pack(part.dead) for part in chosen], str(aside))
             try:
-                merged = await _run_apart(work, sum(part.live_bytes for part in chosen))
-            except (BrokenProcessPool, Damaged, OSError) as error:
+                is_small = sum(part.live_bytes for part in chosen) < _SMALL_MERGE
+                merged = await (asyncio.to_thread(work) if is_small else run_apart(work))
+            except (Ended, Damaged, OSError) as error:
                 log.warning("a merge failed", extra={"reason": str(error)})
                 return False
             async with self._changing:
@@ -215,13 +242,3 @@ def _swap(added: list[Part], changed: list[Part]) -> Swap:
 def _bury_one(parts: list[Part], source: int, path: bytes) -> None:
     for part in parts:
         part.dead[part.shard.find(source, path)] = True
-
-
-async def _run_apart(work: Callable[[], tuple[ShardInfo, ...]], size: int) -> tuple[ShardInfo, ...]:
-    if size < _SMALL_MERGE:
-        return await asyncio.to_thread(work)
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-    try:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
-    finally:
-        await asyncio.to_thread(pool.shutdown)

@@ -1,26 +1,10 @@
-"""A shard: an immutable folder of at most 16,384 documents, their text and their trigrams.
-
-    manifest   first line: checksum of the rest; then JSON: format, id, counts, where each array lies, checksums
-    index      the arrays, one after the other, mapped into memory
-    content    the documents, each ending with a newline
-
-    keys       the distinct trigram keys, ascending           counts     documents of each key
-    starts     where a key's postings start, in 2-byte units  postings   numbers of documents, or one bit per document
-    offsets    where a document's text starts in content      sources    number of the document's source
-    hashes     of (source, path), ascending                   order      the document of each hash
-    path_at    where a document's path starts in paths        blobs      ids of the git blobs, padded with NUL
-    paths      each with a newline after it                   languages  which of the manifest's languages it is in
-    marks      test, vendored, generated: bits                branches   bit n: the n-th tip of its source has it
-    path_keys, path_counts, path_starts, path_postings: the same for the trigrams of the paths
-
-A key's postings are bits when that is smaller; which it is follows from its count.
-"""
+"""A shard: an immutable folder of documents, their texts and their trigrams. Documents with the same text share it."""
 
 import hashlib
 import mmap
 import os
-import re
 import zlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,60 +12,30 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.engines.index.trigram.postings import Postings
+from skep.engines.index.books import keys_of, rows_of
+from skep.engines.index.ranking import EXAMPLE, PROSE, PROSES, is_example
+from skep.engines.index.trigram.manifest import unseal
+from skep.engines.index.trigram.plan import plan
+from skep.engines.index.trigram.postings import Ids, Mask, Postings
+from skep.engines.index.trigram.syntax import literal
 from skep.errors import Damaged
 from skep.model.search import Document
 
-FORMAT = 3
-MOST_DOCUMENTS = 1 << 14
+#: the bitmaps of texts stay short; documents can be numbered and counted in two bytes
+MOST_TEXTS, MOST_DOCUMENTS = 1 << 14, (1 << 16) - 1
 MOST_BYTES = 128_000_000
 _POSTINGS = ("keys", "counts", "starts", "postings")
-_ID = re.compile(r"shd_[0-9A-Z]{26}")
-
-
-class Section(msgspec.Struct, frozen=True):
-    dtype: str
-    start: int
-    count: int
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    format: int
-    id: str
-    documents: int
-    #: the distinct source numbers
-    sources: list[int]
-    #: the distinct languages; the empty one is "not known"
-    languages: list[str]
-    index_size: int
-    index_crc: int
-    content_size: int
-    content_crc: int
-    sections: dict[str, Section]
-
-
-def is_shard_id(name: str) -> bool:
-    return _ID.fullmatch(name) is not None
+#: of git blobs: the beginnings of their ids
+Keys = NDArray[np.uint64]
+#: one blob of so many is part of the sample
+_SAMPLE = np.uint64(32)
+#: what the path of an example holds
+_EXAMPLES = [part for word in ("ample", "demo") if (part := plan(literal(word, ignore_case=False)))]
 
 
 def path_hash(source: int, path: bytes) -> int:
     digest = hashlib.blake2b(path, digest_size=8, salt=source.to_bytes(8, "little")).digest()
     return int.from_bytes(digest, "little")
-
-
-def seal(manifest: Manifest) -> bytes:
-    body = msgspec.json.encode(manifest)
-    return b"%08x\n" % zlib.crc32(body) + body
-
-
-def _unseal(folder: Path) -> Manifest:
-    crc, _, body = (folder / "manifest").read_bytes().partition(b"\n")
-    if crc != b"%08x" % zlib.crc32(body):
-        raise Damaged(f"the manifest of shard {folder.name} fails its checksum")
-    manifest = msgspec.json.decode(body, type=Manifest)
-    if manifest.format != FORMAT:
-        raise Damaged(f"shard {folder.name} has format {manifest.format}; this Skep reads format {FORMAT}")
-    return manifest
 
 
 class Shard:
@@ -90,9 +44,9 @@ class Shard:
     def __init__(self, folder: Path) -> None:
         self._file = -1
         try:
-            self.manifest = _unseal(folder)
+            self.manifest = unseal(folder)
             self._index = _map(folder / "index", self.manifest.index_size)
-            #: the texts of all documents
+            #: all texts
             self.content = _map(folder / "content", self.manifest.content_size)
             self._file = os.open(folder / "content", os.O_RDONLY | os.O_CLOEXEC)
             self._open_sections()
@@ -100,6 +54,7 @@ class Shard:
             raise Damaged(f"shard {folder.name} cannot be opened: {error}") from error
         self.id = self.manifest.id
         self.documents = self.manifest.documents
+        #: of the texts, each counted once
         self.bytes = self.manifest.content_size
         #: the distinct source numbers, ascending
         self.numbers = np.array(self.manifest.sources, np.uint32)
@@ -109,9 +64,11 @@ class Shard:
             os.close(self._file)
 
     def _open_sections(self) -> None:
-        self.content_postings = self._postings("")
-        self.path_postings = self._postings("path_")
-        self.offsets = self._section("offsets").view(np.int64)
+        self._offsets = self._section("offsets").view(np.int64)
+        self._texts = self._section("texts")
+        self.texts = len(self._offsets) - 1
+        self.content_postings = self._postings("", self.texts)
+        self.path_postings = self._postings("path_", self.manifest.documents)
         self.sources = self._section("sources")
         self._hashes = self._section("hashes")
         self._order = self._section("order")
@@ -122,12 +79,14 @@ class Shard:
         self.branches = self._section("branches")
         paths = self.manifest.sections["paths"]
         self._paths_start = paths.start
-        _rises_to(self.offsets, self.manifest.content_size)
+        _rises_to(self._offsets, self.manifest.content_size)
         _rises_to(self._path_at, paths.count)
+        if int(self._texts.max(initial=0)) >= max(1, self.texts):
+            raise ValueError("a document has a text that is not there")
 
-    def _postings(self, of: str) -> Postings:
-        keys, counts, starts, documents = (self._section(of + name) for name in _POSTINGS)
-        return Postings(keys, counts, starts, documents, self.manifest.documents)
+    def _postings(self, of: str, size: int) -> Postings:
+        keys, counts, starts, numbers = (self._section(of + name) for name in _POSTINGS)
+        return Postings(keys, counts, starts, numbers, size)
 
     def _section(self, name: str) -> NDArray[Any]:
         section = self.manifest.sections[name]
@@ -138,13 +97,49 @@ class Shard:
         return place < len(self.numbers) and bool(self.numbers[place] == source)
 
     def text(self, document: int) -> bytes:
-        return self.content[int(self.offsets[document]) : int(self.offsets[document + 1])]
+        start, end = self.span(document)
+        return self.content[start:end]
+
+    def span(self, document: int) -> tuple[int, int]:
+        """Where its text lies in the content."""
+        text = int(self._texts[document])
+        return int(self._offsets[text]), int(self._offsets[text + 1])
+
+    def spans(self, documents: Ids) -> tuple[Ids, Ids]:
+        """Where their texts begin and end."""
+        texts = self._texts[documents] if self._shares else documents
+        return self._offsets[:-1][texts], self._offsets[1:][texts]
+
+    def distinct(self, documents: Ids) -> Ids:
+        """One for each text, in the order of the texts."""
+        return documents[np.unique(self._texts[documents], return_index=True)[1]] if self._shares else documents
+
+    def runs(self, documents: Ids) -> list[tuple[int, int]]:
+        """Where to read their texts, from here to there: neighbours in one go."""
+        starts, ends = self.spans(documents)
+        breaks = np.flatnonzero(starts[1:] != ends[:-1])
+        firsts, lasts = [int(starts[0]), *starts[breaks + 1].tolist()], [*ends[breaks].tolist(), int(ends[-1])]
+        if min(firsts) < 0 or max(lasts) > self.bytes:
+            raise Damaged(f"a document of shard {self.id} lies outside its content")
+        return list(zip(firsts, lasts, strict=True))
+
+    def having(self, texts: Mask) -> Mask:
+        """The documents that have one of these texts."""
+        return texts[self._texts] if self._shares else texts
+
+    @property
+    def _shares(self) -> bool:
+        """If none is shared, a document and its text have the same number."""
+        return self.texts < self.documents
 
     def look(self) -> None:
-        """Damaged when a file has become shorter: touching what is mapped but not there ends the process."""
+        """Damaged when a file has become shorter: touching what is mapped but not there ends the process. Or when the
+        last line does not end: who looks for its end would begin from the first again."""
         sizes = _size(self._index), _size(self.content)
         if sizes != (self.manifest.index_size, self.manifest.content_size):
             raise Damaged(f"the files of shard {self.id} have another size than its manifest says")
+        if self.bytes and self.content[-1] != ord("\n"):
+            raise Damaged(f"the last line of shard {self.id} does not end")
 
     def path(self, document: int) -> bytes:
         start, end = int(self._path_at[document]), int(self._path_at[document + 1]) - 1
@@ -169,6 +164,38 @@ class Shard:
     def hashed(self, hashes: NDArray[np.uint64]) -> list[int]:
         """The documents whose (source, path) has one of these hashes."""
         return list(map(int, self._order[np.isin(self._hashes, hashes)]))
+
+    def holding(self, keys: Keys) -> Ids:
+        """The documents whose git blobs have one of these keys."""
+        known, order = self._by_blob
+        first = np.searchsorted(known, keys)
+        return order[rows_of(first, np.searchsorted(known, keys, "right") - first)]
+
+    @cached_property
+    def _by_blob(self) -> tuple[Keys, Ids]:
+        keys = keys_of(self.blobs)
+        order = keys.argsort(kind="stable")
+        return keys[order], order
+
+    @cached_property
+    def traits(self) -> NDArray[np.uint8]:
+        """The marks of each document, and those that follow from its language and path."""
+        prose = [nth for nth, name in enumerate(self.manifest.languages) if name in PROSES]
+        examples = np.logical_or.reduce([self.path_postings.mask(part) for part in _EXAMPLES])
+        for document in np.flatnonzero(examples).tolist():
+            examples[document] = is_example(self.path(document))
+        traits = self.marks | np.where(np.isin(self.languages, prose), PROSE, 0) | np.where(examples, EXAMPLE, 0)
+        return traits.astype(np.uint8)
+
+    @cached_property
+    def sampled(self) -> Ids:
+        """Some documents, chosen by their git blobs: the same blobs in every shard."""
+        return np.flatnonzero(keys_of(self.blobs) % _SAMPLE == 0)
+
+    @cached_property
+    def sample(self) -> Keys:
+        """The keys of their blobs."""
+        return keys_of(self.blobs[self.sampled])
 
     def find(self, source: int, path: bytes) -> list[int]:
         """The documents of this path of this source."""

@@ -1,7 +1,7 @@
 """What a search sees: the shards, which of their documents are dead, and where each source stands. Never changed,
 only replaced, so a running search keeps the one it began with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -35,6 +35,13 @@ class Snapshot:
     parts: tuple[Part, ...] = ()
     #: by source number
     standings: dict[int, Standing] = field(default_factory=dict)
+    #: numbers of sources whose shards were damaged, until they are built anew
+    lost: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, shards: Iterable[Shard], standings: dict[int, Standing]) -> "Snapshot":
+        """Of shards in which nothing is dead."""
+        return cls(tuple(Part(shard, np.zeros(shard.documents, bool)) for shard in shards), standings)
 
     def allowed(self, visible: Visible) -> Mask:
         """By source number: seen by the caller, and known to be whole. Long enough for every shard."""
@@ -43,6 +50,10 @@ class Snapshot:
         allowed[:shared] = visible[:shared]
         allowed &= self._standing_mask
         return allowed
+
+    def misses(self, visible: Visible) -> bool:
+        """Is there a source that the caller may see and that cannot be searched now?"""
+        return any(number < len(visible) and visible[number] for number in self.lost)
 
     def gains(self, gains: Gains | None) -> Gains | None:
         """Long enough for every shard."""

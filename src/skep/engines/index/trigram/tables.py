@@ -1,7 +1,7 @@
 """The index's tables: which shards are live, which of their documents are dead, and where each source stands."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -42,6 +42,11 @@ class Tables(Standings):
 
     async def shards(self, state: str) -> list[Row]:
         return await self._db.read("SELECT * FROM shard WHERE state = :state ORDER BY id", state=state)
+
+    async def missing(self, standings: Collection[int]) -> frozenset[int]:
+        """Numbers of sources that were in damaged shards and stand nowhere since."""
+        numbers = [number for row in await self.shards("damaged") for number in json.loads(row["numbers"])]
+        return frozenset(numbers).difference(standings)
 
     async def swap(self, swap: Swap) -> None:
         await self._db.write(lambda tx: exchange(tx, swap))

@@ -1,0 +1,99 @@
+"""What is known around the objects of one batch when they are decided."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.dataone.asks import Brought
+from skep.dataone.decide import Circumstances
+from skep.dataone.nodes import kinds
+from skep.dataone.series import Version, head
+from skep.dataone.tables import decode_meta, replica
+from skep.dataone.types import Replica, SystemMetadata
+from skep.engines.db.base import Row, Tx, Value, among
+
+
+class Batch:
+    """Kept up to date while they are decided one after the other."""
+
+    def __init__(self, cn: str) -> None:
+        """`cn`: what we are called among nodes."""
+        self.known: dict[str, Row] = {}
+        self.metas: dict[str, SystemMetadata] = {}
+        #: identifier -> node -> its copy
+        self.copies: dict[str, dict[str, Replica]] = {}
+        #: Member Nodes that we harvest, and Coordinating Nodes
+        self.members: set[str] = set()
+        self.coordinators = {cn}
+        self.series: dict[str, dict[str, Version]] = {}
+        self.heads: dict[str, SystemMetadata] = {}
+        self.reserved: dict[str, str] = {}
+        self.offers: dict[str, Row] = {}
+        #: those of which others say that they came after them
+        self.later: set[str] = set()
+
+    async def read(self, tx: Tx, source: str, brought: Sequence[Brought]) -> None:
+        pids = [one.pid for one in brought]
+        series = [one.meta.series_id for one in brought if one.meta and one.meta.series_id]
+        places, names = among(pids + series)
+        for row in await tx.rows(f"SELECT * FROM sysmeta WHERE pid IN ({places})", **names):  # noqa: S608
+            self.known[row["pid"]] = row
+            self.metas[row["pid"]] = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"])
+        for row in await tx.rows(f"SELECT id, subject FROM reservation WHERE id IN ({places})", **names):  # noqa: S608
+            self.reserved[row["id"]] = row["subject"]
+        await self._read_series(tx, places, names)
+        places, names = among(pids)
+        for row in await tx.rows(f"SELECT * FROM replica WHERE pid IN ({places})", **names):  # noqa: S608
+            self.copies.setdefault(row["pid"], {})[row["node"]] = replica(row)
+        sql = f"SELECT obsoleted_by FROM sysmeta WHERE obsoleted_by IN ({places})"  # noqa: S608
+        self.later = {row["obsoleted_by"] for row in await tx.rows(sql, **names)}
+        for urn, kind in (await kinds(tx)).items():
+            (self.coordinators if kind == "cn" else self.members).add(urn)
+        self.offers = {
+            row["pid"]: row
+            for row in await tx.rows(
+                f"SELECT * FROM offer WHERE source = :source AND pid IN ({places})",  # noqa: S608
+                source=source,
+                **names,
+            )
+        }
+
+    async def _read_series(self, tx: Tx, places: str, names: dict[str, Value]) -> None:
+        for row in await tx.rows(
+            f"SELECT pid, series, obsoletes, obsoleted_by, uploaded FROM sysmeta "  # noqa: S608
+            f"WHERE deleted = 0 AND series IN ({places})",
+            **names,
+        ):
+            one = Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"])
+            self.series.setdefault(row["series"], {})[one.pid] = one
+        heads = {name: head(list(members.values())) or "" for name, members in self.series.items()}
+        if heads:
+            places, names = among(list(heads.values()))
+            rows = await tx.rows(f"SELECT pid, body FROM sysmeta WHERE pid IN ({places})", **names)  # noqa: S608
+            bodies = {row["pid"]: decode_meta(row["body"]) for row in rows}
+            self.heads = {name: bodies[pid] for name, pid in heads.items() if pid in bodies}
+
+    def around(self, one: Brought, meta: SystemMetadata, urn: str, version: str) -> Circumstances:
+        series, row = meta.series_id or "", self.known.get(one.pid)
+        return Circumstances(
+            node=urn,
+            version="v1" if version == "v1" else "v2",
+            known=self.metas.get(one.pid),
+            deleted=bool(row and row["deleted"]),
+            copies=self.copies.get(one.pid, {}),
+            coordinators=self.coordinators,
+            reserved_for=self.reserved.get(one.pid) or (None if series in self.heads else self.reserved.get(series)),
+            head=self.heads.get(series),
+            confused=series == one.pid or one.pid in self.series or series in self.metas,
+            proof=one.proof,
+        )
+
+    def holds(self, pid: str, urn: str) -> bool:
+        return (copy := self.copies.get(pid, {}).get(urn)) is not None and copy.replication_status != "invalidated"
+
+    def learn(self, meta: SystemMetadata) -> None:
+        self.metas[meta.identifier] = meta
+        self.later |= {meta.obsoleted_by or ""}
+        if meta.series_id:
+            self.heads[meta.series_id] = meta
+            self.series.setdefault(meta.series_id, {})

@@ -1,0 +1,89 @@
+"""In which order what waits is brought, and when it is tried again."""
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from skep.dataone.asks import TakeObjects
+from skep.dataone.client import NodeClient
+from skep.dataone.preview import Previews
+from skep.dataone.settle import pause
+from skep.engines.db.base import Database
+from skep.errors import NotAllowed, Unavailable
+from skep.model.caller import SYSTEM, Caller
+from skep.sources.base import Moved
+from skep.testing.membernode import Faults, MemberNode
+from tests.dataone.farm import Farm
+from tests.dataone.objects import EML
+
+
+@pytest.fixture
+async def database(sqlite: Database) -> AsyncIterator[Database]:
+    yield sqlite
+
+
+def fill(node: MemberNode, count: int) -> None:
+    for n in range(count):
+        node.put(f"p{n}", b"<eml>%d</eml>" % n, EML)
+
+
+def test_pauses_grow_and_are_a_quarter_longer_or_shorter() -> None:
+    assert [pause(tries, 0.5) for tries in (0, 1, 2, 1_000)] == [10.0, 60.0, 300.0, 604_800.0]
+    assert (pause(0, 0.0), pause(0, 1.0)) == (7.5, 12.5)
+
+
+async def test_what_failed_together_is_not_tried_again_together(farm: Farm, node: MemberNode) -> None:
+    fill(node, 3)
+    farm.clock.chances = itertools.cycle((0.0, 0.4, 0.8))
+    node.faults = Faults(html=500, html_at="/meta/")
+    await farm.visit(await farm.add(node))
+    dues = [(await farm.store.explain(SYSTEM, f"p{n}")).offers[0].due for n in range(3)]
+    assert len(set(dues)) == 3
+
+
+async def test_a_dry_run_says_what_a_harvest_would_bring_and_does_nothing(farm: Farm, node: MemberNode) -> None:
+    fill(node, 3)
+    held = await farm.add(node)
+    await farm.visit(held)
+    node.change("p1", file_name="x")
+    node.put("p3", b"<eml>3</eml>", EML)
+    node.faults, told = Faults(order="descending", cap=3), await farm.told()
+
+    async def client(base: str) -> NodeClient:
+        return farm.kind._client(held)
+
+    previews = Previews(farm.db, farm.nodes, client)
+    seen = await previews.show(SYSTEM, node.id, since=0.0)
+    assert (seen.total, seen.listed, sorted(seen.named)) == (4, 4, ["p1", "p3"])
+    assert seen.counts == {"new": 1, "changed": 1, "unchanged": 2}
+    assert await farm.states(held) == {"held": 3} and await farm.told() == told
+    node.faults = Faults(html=500, html_at="/object")
+    with pytest.raises(Unavailable):
+        await previews.show(SYSTEM, node.id)
+    with pytest.raises(NotAllowed):
+        await previews.show(Caller("ann", frozenset({"read", "write"})), node.id)
+
+
+async def test_a_node_with_much_to_bring_lets_others_and_what_was_asked_for_goes_first(
+    farm: Farm, node: MemberNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.dataone.harvest._TAKE", 10)
+    monkeypatch.setattr("skep.dataone.harvest._OBJECTS", 5)
+    fill(node, 200)
+    held = await farm.add(node)
+
+    async def pass_time(body: object) -> None:
+        farm.clock.ahead += 61.0 * isinstance(body, TakeObjects)
+
+    farm.after = pass_time
+    found = await farm.look(held)
+    assert isinstance(found, Moved)
+    assert await farm.kind.fetch(held, found, lambda progress: None) == {}
+    some = await farm.pids()
+    assert 0 < len(some) < 150 and farm.kind.more(held), "the rest waits for its next turn"
+    await farm.harvests.synchronize(SYSTEM, min(some))
+    before = len(node.asked("/meta/"))
+    await farm.visit(held)
+    assert min(some) in [one.path.rpartition("/")[2] for one in node.asked("/meta/")[before : before + 25]]
+    assert await farm.same_as(node)

@@ -1,0 +1,65 @@
+"""One member and two coordinators: which of its processes is the one, and where it is attached."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from skep.errors import Replaced
+from skep.link.messages import PROTOCOL, Beat, Hello
+from skep.model.caller import SYSTEM
+from skep.model.member import Offer
+from skep.model.space import Get, Got
+from skep.testing.postgres import fresh_database
+from tests.tasks.house import TOKEN, Engine, coordinator, hand
+
+OFFER = Offer(("noop",), {"own": 1}, mirror=True)
+
+
+@asynccontextmanager
+async def two_coordinators(folder: Path, postgres_url: str) -> AsyncIterator[tuple[Engine, Engine]]:
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    async with (
+        fresh_database(postgres_url) as url,
+        coordinator(folder / "one", url, beat_every=0.5) as one,
+        coordinator(folder / "two", url, beat_every=0.5) as two,
+    ):
+        yield one, two
+
+
+async def test_the_newer_process_ends_the_older_wherever_they_are_attached(tmp_path: Path, postgres_url: str) -> None:
+    async with two_coordinators(tmp_path, postgres_url) as (one, two):
+        async with hand(one, offer=OFFER, boot=5) as older, hand(two, offer=OFFER, boot=6) as newer:
+            with pytest.raises(Replaced, match="a newer process of wrk_1 has attached"):
+                await asyncio.wait_for(older._dialling, 60.0)
+            async with hand(one, "wrk_2", offer=OFFER), asyncio.timeout(60.0):
+                older.dial()
+                with pytest.raises(Replaced, match="a newer process of wrk_1 is attached"):
+                    await older._dialling
+            assert newer.client.attached
+        await two.core.fleet.patrol()
+        assert [row["boot"] for row in await two.db.read("SELECT boot FROM member WHERE id = 'wrk_1'")] == [6]
+
+
+async def test_who_attached_elsewhere_is_not_gone_when_that_is_noticed_late(tmp_path: Path, postgres_url: str) -> None:
+    member, said = "wrk_1", Hello(PROTOCOL, "wrk_1", TOKEN, 5, offer=OFFER)
+    async with two_coordinators(tmp_path, postgres_url) as (one, two):
+        await one.core.spaces.put(SYSTEM, "work", ("a",))
+        await one.rooms.desk.hello(said, local=True)
+        await one.rooms.desk.beat(member, 5, Beat("idle"))
+        await two.rooms.desk.hello(said, local=True)
+        taken = await two.rooms.desk.ask(member, 5, Get("work", ("a",), "ticket"), False)
+        assert isinstance(taken, Got)
+        await one.rooms.desk.gone(member, 5, down=True)
+        assert [found.state for found in await one.core.fleet.members()] == ["alive"]
+        assert await _takers(one) == ["wrk_1/5"]
+        await two.rooms.desk.gone(member, 5, down=True)
+        assert [found.state for found in await one.core.fleet.members()] == ["grace"]
+        assert await _takers(one) == [None]
+
+
+async def _takers(engine: Engine) -> list[str | None]:
+    return [row["taker"] for row in await engine.db.read("SELECT taker FROM tuple WHERE space = 'work'")]
