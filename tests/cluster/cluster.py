@@ -275,12 +275,17 @@ class Cluster:
                 moves = [one for one in reversed(changes) if one["entry"] == entry]
                 assert [one["seq"] for one in moves] == list(range(1, len(moves) + 1))
                 assert [one["old"] for one in moves] == [None, *(one["new"] for one in moves[:-1])]
-        twice = [name for name in self.repos if self.cloned(name) > max(1, self._clones[name])]
-        again = [source["id"] for name, source in self.sources().items() if name in twice]
-        why = [line for one in self._joined for line in one.log if any(id in line for id in again)]
-        orders = [one for id in again for one in reversed(api(self.server, "audit", about=id, limit="100")["items"])]
-        assert set(self.forge.at_once) <= self._excused, self.forge.at_once
-        assert not twice, (twice, "".join(why), orders)
+        at_once = [(name.removeprefix("/"), at) for name, at in self.forge.at_once if name not in self._excused]
+        assert not at_once, (at_once, self._story({name for name, _ in at_once}))
+        twice = {name for name in self.repos if self.cloned(name) > max(1, self._clones[name])}
+        assert not twice, (twice, self._story(twice))
+
+    def _story(self, names: set[str]) -> tuple[str, list[Any]]:
+        """What workers and coordinators say about these."""
+        ids = [source["id"] for name, source in self.sources().items() if name in names]
+        lines = [line for one in self._joined for line in one.log if any(id in line for id in ids)]
+        orders = [one for id in ids for one in reversed(api(self.server, "audit", about=id, limit="100")["items"])]
+        return "".join(lines), orders
 
     def _messages(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -279,6 +279,20 @@ async def test_keys_come_at_once_and_again_when_they_change(
     assert outpost.wanted == ["src_1"]
 
 
+async def test_keys_come_when_the_orders_that_waited_are_done(
+    desk: MemoryDesk, server: LinkServer, attach: Attach
+) -> None:
+    outpost = MemoryOutpost()
+    outpost.stuck = asyncio.Event()
+    desk.order(1)
+    attach(outpost)
+    await desk.until(lambda: len(desk.beats) > 2)
+    assert not outpost.keys
+    outpost.stuck.set()
+    await desk.until(lambda: outpost.keys)
+    assert [order.order for order in outpost.done] == [1]
+
+
 async def test_who_mirrors_nothing_gets_no_keys(desk: MemoryDesk, server: LinkServer, attach: Attach) -> None:
     manager = MemoryOutpost(member="man_1")
     manager._hello = msgspec.structs.replace(manager._hello, roles=("manager",))

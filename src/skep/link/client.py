@@ -196,6 +196,8 @@ class _Attached:
         self._unacked: set[int] = set()
         self._orders: dict[int, Order] = {}
         self._ordered = asyncio.Event()
+        #: given on when the orders that came before are done
+        self._keys: Keys | None = None
         #: done on this stream: a repeat of it only needs its Done again
         self._done: dict[int, Order] = {}
 
@@ -213,6 +215,9 @@ class _Attached:
                         if len(self._orders) < _ORDERS:
                             self._orders[message.order] = message
                             self._ordered.set()
+                    case Keys():
+                        self._keys = message
+                        self._ordered.set()
                     case Answer():
                         self._asking.answered(message)
                     case Ack():
@@ -235,8 +240,6 @@ class _Attached:
                 self._outpost.begin(runs)
             case Stop(tasks):
                 self._outpost.stop(tasks)
-            case Keys(keys):
-                self._outpost.unlock(keys)
             case Interest(sources):
                 self._outpost.interest(sources)
             case Time(now, said):
@@ -251,16 +254,21 @@ class _Attached:
             await self._ordered.wait()
             self._ordered.clear()
             orders, self._orders = self._orders, {}
-            fresh = [order for n, order in sorted(orders.items()) if self._done.get(n) != order]
+            keys, self._keys = self._keys, None
             try:
-                if fresh:
-                    await self._outpost.obey(fresh)
+                await self._follow(orders)
             except SkepError as error:  # its disk is full, perhaps: they are repeated, and beats go on
                 log.warning("orders cannot be followed: %s", error.message)
-                continue
-            self._done.update(orders)
-            while len(self._done) > _ORDERS:
-                del self._done[next(iter(self._done))]
+            if keys is not None:
+                self._outpost.unlock(keys.keys)
+
+    async def _follow(self, orders: dict[int, Order]) -> None:
+        if fresh := [order for n, order in sorted(orders.items()) if self._done.get(n) != order]:
+            await self._outpost.obey(fresh)
+        self._done.update(orders)
+        while len(self._done) > _ORDERS:
+            del self._done[next(iter(self._done))]
+        if orders:
             await self._wire.write([Done(tuple(sorted(orders)))])
 
     async def _beat(self) -> None:

@@ -54,6 +54,7 @@ class Session:
         self._mirrors = hello.roles[0] == "worker" and hello.offer.mirror
         self._begun: set[TaskHold] = set(hello.running)
         self._look = asyncio.Event()
+        self._ordered = asyncio.Event()
         self._repeat = False
         #: as it was told last
         self._share = (0.0, 1.0)
@@ -159,6 +160,7 @@ class Session:
             orders = await self._desk.orders(self.member)
             await self.wire.write([order for order in orders if repeat or order.order not in sent])
             sent = {order.order for order in orders}
+            self._ordered.set()
             await self._look.wait()
             self._look.clear()
 
@@ -170,7 +172,11 @@ class Session:
                     self._look.set()
 
     async def _confide(self) -> None:
-        """What a worker keeps in memory only: credentials at once, what people are interested in now and then."""
+        """What a worker keeps in memory only: credentials at once, what people are interested in now and then.
+
+        It polls when it has the credentials: before that, who comes back must hear what was given to others meanwhile.
+        """
+        await self._ordered.wait()
         sent: tuple[Key, ...] | None = None
         count, _ = self._desk.interest(0)
         async with self._desk.keys_bell() as bell:

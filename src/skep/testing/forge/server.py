@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -61,8 +62,8 @@ class Forge:
         self.requests: list[Request] = []
         #: connection -> the repository that it asks at this moment
         self._asking: dict[socket.socket, str] = {}
-        #: repositories that answered while another request of somebody who is still there was not answered yet
-        self.at_once: list[str] = []
+        #: repositories that answered while another request of somebody who is still there had no answer yet, and when
+        self.at_once: list[tuple[str, float]] = []
         self._faults: dict[str, Fault] = {}
         self._left: dict[str, int] = {}
         #: set when it closes: nobody is kept waiting for the rest of a delay
@@ -126,7 +127,7 @@ class Forge:
             name = self._asking.pop(connection, None)
             others = [one for one, asked in self._asking.items() if asked == name]
             if name and others and _is_open(connection) and any(map(_is_open, others)):
-                self.at_once.append(name)
+                self.at_once.append((name, time.time()))
 
     def __enter__(self) -> Self:
         self._thread.start()
