@@ -187,9 +187,8 @@ class Cluster:
         return sum(one.clone for one in self.forge.requests if one.path.startswith((f"/{name}/", f"/{name}.git/")))
 
     def may_clone(self, name: str) -> None:
-        """Once more: whoever did it was killed. Its git may still be at it when the next process looks."""
+        """Once more: whoever did it was killed."""
         self._clones[name] += 1
-        self._excused.add(f"/{name}")
 
     def commit(self, name: str, text: str) -> None:
         self.repos[name].commit({"a.txt": text.encode()})

@@ -22,11 +22,14 @@ async def end_left_overs(folder: Path) -> int:
 
 
 def _end(folder: Path) -> int:
-    noted = frozenset(_noted(folder))
-    variable = f"{MARK}={folder}".encode()
+    return end_marked(f"{MARK}={folder}", frozenset(_noted(folder)))
+
+
+def end_marked(variable: str, noted: frozenset[str] = frozenset()) -> int:
+    """What was started with this in its environment, and what is noted, with all that they started."""
 
     def ours(pid: int) -> bool:
-        return mark(pid) in noted or variable in _environment(pid)
+        return mark(pid) in noted or variable.encode() in _environment(pid)
 
     def find(table: Table) -> set[int]:
         return tree(table, filter(ours, table)) - {os.getpid()}

@@ -22,9 +22,11 @@ from skep.manager.service import manage
 from skep.model.credential import Key
 from skep.model.task import Run, TaskHold
 from skep.runtime.facts import machine_class
+from skep.runtime.leftovers import end_marked
 from skep.runtime.service import Runtime
 from skep.sources.base import Kind
 from skep.sources.git.mirror import folder_of
+from skep.sources.git.process import OWNER
 from skep.worker.benchmarking import Benchmarking, evaluated
 from skep.worker.checking import Checking
 from skep.worker.commanding import Commanding
@@ -102,6 +104,8 @@ class Worker:
         commanding = Commanding(self._settings, folder / "tasks", self._clock, link.ask, recording, packages, mirror)
         # nothing that an earlier process of this worker started may be alive when it says hello
         await commanding.runtime.start()
+        if left := await asyncio.to_thread(end_marked, f"{OWNER}={self._data}"):
+            log.warning("ended git processes of a worker that was killed", extra={"processes": left})
         await indexing.start()
         own: dict[str, Doing] = {"noop": _noop}
         post.benchmarking = Benchmarking(link.ask, mirror, commanding.do)

@@ -23,7 +23,7 @@ from skep.sources.git.keyring import Keyring, refused
 from skep.sources.git.lsrefs import LARGEST_ANSWER, LsRefs, announced, ca_bundle
 from skep.sources.git.mirror import Mirror, folder_of
 from skep.sources.git.pktline import BadAnswer, parse_ls_remote
-from skep.sources.git.process import SaidTooMuch, TookTooLong, run
+from skep.sources.git.process import OWNER, SaidTooMuch, TookTooLong, run
 from skep.sources.git.quota import Quota
 from skep.sources.git.selection import Selection, selection
 from skep.sources.git.url import PORTS, Parts
@@ -156,19 +156,20 @@ class GitKind:
 
     async def _way(self, parts: Parts, url: str, key: Key | None = None) -> tuple[str, dict[str, str]]:
         """The URL to give to git and its environment, which together lead only to addresses that were checked."""
+        own = {OWNER: str(self._data.absolute())}
         if parts.scheme == "file":
-            return url, fetch_environment("file", (), {"GIT_CONFIG_GLOBAL": str(self._trusting_config())})
+            return url, fetch_environment("file", (), own | {"GIT_CONFIG_GLOBAL": str(self._trusting_config())})
         if parts.scheme in {"http", "https"}:
             pins = await self._guard.pins(parts)
             config = [("http.curloptResolve", pin) for pin in pins]
             if key is not None:  # by environment, which other users cannot read, and for this host only
                 config.append((f"http.{parts.scheme}://{parts.authority}/.extraHeader", key.header))
-            return url, fetch_environment(parts.scheme, (*config, ("http.sslCAInfo", self._ca)), {})
+            return url, fetch_environment(parts.scheme, (*config, ("http.sslCAInfo", self._ca)), own)
         address = (await self._guard.resolve(parts.host, parts.port))[0]
         if parts.scheme == "git":
-            host = {"GIT_OVERRIDE_VIRTUAL_HOST": parts.authority}
+            host = own | {"GIT_OVERRIDE_VIRTUAL_HOST": parts.authority}
             return str(msgspec.structs.replace(parts, host=address)), fetch_environment("git", (), host)
-        ssh = {"GIT_SSH_COMMAND": self._ssh(parts, address), "GIT_SSH_VARIANT": "ssh"}
+        ssh = own | {"GIT_SSH_COMMAND": self._ssh(parts, address), "GIT_SSH_VARIANT": "ssh"}
         if agent := os.environ.get("SSH_AUTH_SOCK"):
             ssh["SSH_AUTH_SOCK"] = agent
         return url, fetch_environment("ssh", (), ssh)

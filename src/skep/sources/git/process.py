@@ -24,6 +24,8 @@ _CONFIG: tuple[tuple[str, str], ...] = (
     ("pack.threads", "1"),
     ("protocol.version", "2"),
 )
+#: in the environment of a git that asks an upstream: the folder of its worker, by which whoever comes next finds it
+OWNER = "SKEP_GIT_OWNER"
 _LONGEST_ERR = 65_536
 _PROGRESS_END = re.compile(r"\r(?=.)", re.DOTALL)
 
