@@ -26,6 +26,8 @@ from bench.search.corpus import QUERIES
 #: everything has to be warm
 TURNS, ASKED = 3, 4
 CHANGED = 100
+#: seconds
+MERGES_EVERY = 10.0
 SKEP = [sys.executable, "-m", "skep"]
 
 
@@ -59,10 +61,19 @@ def main() -> None:
             try:
                 variables["SKEP_TOKEN"] = (work / "data" / "admin.token").read_text().strip()
                 subprocess.run([*SKEP, "source", "add", str(corpus), "--wait"], env=variables, check=True)
+                merged(work / "data" / "index")
                 compare(port, variables["SKEP_TOKEN"], env)
                 change(corpus, port, variables)
             finally:
                 server.terminate()
+
+
+def merged(index: Path) -> None:
+    """Everything that is merged in the background was."""
+    before: set[Path] = set()
+    while (now := set(index.iterdir())) != before:
+        before = now
+        time.sleep(MERGES_EVERY + 5.0)
 
 
 def ask(connection: http.client.HTTPConnection, token: str, query: str) -> tuple[float, int]:

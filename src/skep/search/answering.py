@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from skep.engines.index.base import Standing
 from skep.model.search import GENERATED, TEST, VENDORED, FileHit
@@ -13,21 +14,38 @@ _MARKS = ((TEST, "test"), (VENDORED, "vendored"), (GENERATED, "generated"))
 _MOST_FACETS = 20
 
 
-def answer(hit: FileHit, source: Named, standing: Standing, fresh: Newest | None, kind: Kind) -> Hit:
-    tips = [tip for n, tip in enumerate(standing.tips) if hit.branches >> n & 1]
+class Place(NamedTuple):
+    """Where files are found that are on the same branches of one source."""
+
+    id: str
+    name: str
+    branch: str
+    commit: str
+    fetched_at: float
+    branches: tuple[str, ...]
+
+
+def place(source: Named, standing: Standing, branches: int, fresh: Newest | None) -> Place:
+    tips = [tip for n, tip in enumerate(standing.tips) if branches >> n & 1]
+    first = tips[0]
+    fetched_at = _fetched_at(standing, first.commit, fresh)
+    return Place(source.id, source.name, first.name, first.commit, fetched_at, tuple(tip.name for tip in tips))
+
+
+def answer(hit: FileHit, at: Place, kind: Kind) -> Hit:
     return Hit(
-        source.id,
-        source.name,
+        at.id,
+        at.name,
         hit.path,
-        tips[0].name,
-        tips[0].commit,
-        _fetched_at(standing, tips[0].commit, fresh),
+        at.branch,
+        at.commit,
+        at.fetched_at,
         hit.blob,
         hit.lines if kind == "line" else (),
         hit.more and kind == "line",
         hit.language,
-        tuple(name for bit, name in _MARKS if hit.marks & bit),
-        tuple(tip.name for tip in tips),
+        tuple(name for bit, name in _MARKS if hit.marks & bit) if hit.marks else (),
+        at.branches,
         hit.path_ranges,
         round(hit.score, 3),
         hit.why,

@@ -83,7 +83,7 @@ class Shown(msgspec.Struct, frozen=True, array_like=True):
             if len(hit.lines) > left:
                 begun = (*earlier, *(line.number for line in hit.lines[:left]))
             page.append(_cut(hit, left))
-            left -= size(page[-1:])
+            left -= max(1, len(page[-1].lines))
             files = files if earlier else files + mark
         return page, Shown(self.lines + lines - left, files, begun if len(begun) <= MOST_SHOWN else (), head)
 

@@ -19,7 +19,7 @@ from skep.model.search import Counted, FileHit, Limits
 from skep.model.search_answers import Completion, Hit, RecordPage, SearchAnswer, SearchSummary, SourceHit
 from skep.model.source import SourceSettings
 from skep.search.adoption import request
-from skep.search.answering import answer, facets, source_answer
+from skep.search.answering import answer, facets, place, source_answer
 from skep.search.catalogue import Catalogue
 from skep.search.commits import Commits
 from skep.search.completion import complete, writing
@@ -224,13 +224,13 @@ class Search:
         """Without those of sources that were removed meanwhile."""
         found = list(found)
         fresh = await self._freshness.of(hit.source for hit in found)
-        answers = [
-            answer(hit, source, standing, fresh.get(hit.source), asked.kind)
-            for hit in found
-            if (source := self.catalogue.find(hit.source)) and (standing := standings.standing(hit.source))
-        ]
-        self._interest.note({hit.source for hit in answers})
-        return answers
+        places = {
+            (number, branches): place(source, standing, branches, fresh.get(number))
+            for number, branches in {(hit.source, hit.branches) for hit in found}
+            if (source := self.catalogue.find(number)) and (standing := standings.standing(number))
+        }
+        self._interest.note({at.id for at in places.values()})
+        return [answer(hit, at, asked.kind) for hit in found if (at := places.get((hit.source, hit.branches)))]
 
     async def _source_answers(self, found: Iterable[FileHit], standings: Standings) -> list[SourceHit]:
         numbers = [hit.source for hit in found]

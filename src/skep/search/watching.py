@@ -17,7 +17,7 @@ from skep.model.ids import match_id
 from skep.model.saved import NewMatches
 from skep.model.search import Delta, Fence, FileHit, Limits
 from skep.model.topic import Draft
-from skep.search.answering import answer
+from skep.search.answering import answer, place
 from skep.search.catalogue import Catalogue
 from skep.search.query import Asked, ask
 from skep.search.saved import Saved
@@ -99,7 +99,7 @@ class Watching:
     ) -> Iterable[Draft]:
         for hit in found[:_MOST_FILES]:
             id = match_id(row["name"], source.id, standing.commit, standing.fetched_at, hit.path)
-            shown = answer(hit, source, standing, None, asked.kind)
+            shown = answer(hit, place(source, standing, hit.branches, None), asked.kind)
             more = len(found) > _MOST_FILES
             matches = NewMatches(id, row["name"], row["query"], shown, self._clock.now(), more)
             yield Draft(msgspec.json.encode(matches), id, source.id)

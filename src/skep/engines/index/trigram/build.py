@@ -15,13 +15,11 @@ from skep.disk import sync_file, sync_folders
 from skep.engines.index.trigram.keys import KEYS, Distinct, text_keys
 from skep.engines.index.trigram.manifest import FORMAT, Manifest, Section, seal
 from skep.engines.index.trigram.postings import bitmap_size
-from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, MOST_TEXTS, path_hash
+from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, MOST_PAIRS, MOST_TEXTS, path_hash
 from skep.errors import NoSpace
 from skep.model.ids import new_id
 from skep.model.search import Document, ShardInfo
 
-#: (key, document) pairs of one shard: what bounds the memory of a build
-_MOST_PAIRS = 32_000_000
 #: bytes of the flags that bitmaps are made of at a time
 _FLAGS = 1 << 22
 _DOCUMENT_BITS = np.uint64(16)
@@ -93,7 +91,7 @@ class ShardWriter:
         self._traits: list[tuple[int, int, int]] = []
 
     def has_room(self, size: int) -> bool:
-        full = len(self._paths) >= MOST_DOCUMENTS or self._next >= MOST_TEXTS or self._pair_count >= _MOST_PAIRS
+        full = len(self._paths) >= MOST_DOCUMENTS or self._next >= MOST_TEXTS or self._pair_count >= MOST_PAIRS
         return not full and self._offsets[-1] + size < MOST_BYTES
 
     @property

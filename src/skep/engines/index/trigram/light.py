@@ -66,10 +66,15 @@ class Light:
 
     def best_lines(self, most: int) -> list[tuple[int, Symbol]]:
         """Where the lines to show end in the file, in their order, and what is defined on them."""
-        points, symbols = self.points(), self._symbols()
-        ends = sorted(points)
-        if len(ends) > most:
-            ends = sorted(sorted(ends, key=lambda end: -points[end])[:most])
+        symbols = self._symbols()
+        if len(self._cuts) == 1 and self.facts.lines <= most:  # nearly all
+            ((sifted, low, high),) = self._cuts
+            ends = sifted.lines[low:high]
+        else:
+            points = self.points()
+            ends = sorted(points)
+            if len(ends) > most:
+                ends = sorted(sorted(ends, key=lambda end: -points[end])[:most])
         return [(end - self._start, symbols.get(end, _NO_SYMBOL)) for end in ends]
 
     def _symbols(self) -> dict[int, Symbol]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from skep.engines.index.trigram.build import TrigramBuilder
 from skep.engines.index.trigram.postings import Mask
-from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, MOST_TEXTS, Shard
+from skep.engines.index.trigram.shard import MOST_BYTES, MOST_DOCUMENTS, MOST_PAIRS, MOST_TEXTS, Shard
 from skep.engines.index.trigram.snapshot import Part, unpack
 from skep.model.search import Document, ShardInfo
 
@@ -17,6 +17,9 @@ _MOST_PER_TIER = 8
 _MOST_DEAD = 0.25
 #: a tier's shards are up to this many times larger than those of the tier below
 _RATIO = 4
+#: what is merged makes one shard: it is no fuller than this; and so much larger than the largest of them, or too much
+#: would be written too often
+_FULL, _GROWTH = 0.95, 1.5
 #: two large shards are merged when so much of one is in the other too
 _MUCH = 0.25
 #: fewer blobs in a sample say nothing
@@ -33,14 +36,36 @@ def pick(parts: Sequence[Part]) -> list[Part]:
     for tier in sorted(tiers, reverse=True):
         if tier > 0 and len(tiers[tier]) > _MOST_PER_TIER:
             return tiers[tier]
-    return _alike(tiers[0])
+    return _fitting([*tiers[0], *tiers[1]]) or _alike(tiers[0])
+
+
+def _fullness(part: Part) -> float:
+    """Of a shard with its living only, 1 at most."""
+    shard = part.shard
+    full = max(
+        shard.bytes / MOST_BYTES,
+        shard.texts / MOST_TEXTS,
+        shard.documents / MOST_DOCUMENTS,
+        shard.pairs / MOST_PAIRS,
+    )
+    return full * (1 - part.dead_count / shard.documents)
+
+
+def _fitting(parts: Sequence[Part]) -> list[Part]:
+    """Large ones that make one together, the smallest first."""
+    chosen: list[Part] = []
+    together = 0.0
+    for part in sorted(parts, key=_fullness):
+        if together + _fullness(part) > _FULL:
+            break
+        chosen.append(part)
+        together += _fullness(part)
+    return chosen if chosen and together >= _GROWTH * _fullness(chosen[-1]) else []
 
 
 def _tier(part: Part) -> int:
     """0: as large as a shard gets, or nearly; the higher, the smaller."""
-    shard = part.shard
-    full = max(shard.bytes / MOST_BYTES, shard.texts / MOST_TEXTS, shard.documents / MOST_DOCUMENTS)
-    share = max(full * (1 - part.dead_count / shard.documents), 1e-6)
+    share = max(_fullness(part), 1e-6)
     tier = 0
     while share * _RATIO <= 1:
         share *= _RATIO

@@ -25,10 +25,10 @@ from skep.model.search import Counted, FileHit, Limits, Query
 LOOK_PER_FILE = 20
 #: bytes of text that are read for the sake of the order alone, when enough was found to fill the answer: of one term
 #: the best files are read first, but where several come together on a line has to be found out
-_LOOK_BYTES, _LOOK_TOGETHER = 1_000_000, 8_000_000
+_LOOK_BYTES, _LOOK_TOGETHER = 400_000, 8_000_000
 #: so many times as many lines are looked at for them
 _TOGETHER = 4
-#: bytes that are read at once, at least and at most: together all that is read for the order of one term
+#: bytes that are read at once, at least and at most
 _LEAST_READ, _MOST_READ = 1 << 16, 940_000
 #: what comes of reading a shard that is not what it was when it was opened
 _UNREADABLE = (Damaged, OSError, IndexError, ValueError)
@@ -88,14 +88,20 @@ class _Field:
         return mask
 
     def turn(self, turn: int) -> Ids:
-        promising = self._promising
-        if turn == _TURNS[0] and self._gains is None and promising is None:
+        if turn == _TURNS[0] and self._gains is None and self._promising is None:
             return _NONE
-        turns = 1 + (self.shard.marks[self.ids] > 0) - (0 if promising is None else promising[self.ids])
+        ids: Ids = self.ids[self._turns == turn]
+        return ids
+
+    @cached_property
+    def _turns(self) -> Ids:
+        """Of each document that may match."""
+        turns: Ids = 1 + (self.shard.marks[self.ids] > 0)
+        if self._promising is not None:
+            turns = turns - self._promising[self.ids]
         if self._gains is not None:
             turns = np.clip(turns - np.sign(self._gains[self.shard.sources[self.ids]]), _TURNS[0], _TURNS[-1])
-        ids: Ids = self.ids[turns == turn]
-        return ids
+        return turns
 
 
 class Search:
@@ -191,7 +197,9 @@ class Search:
             if self._is_done():
                 self._is_whole = False
                 return
-            yield field, self._ids(field, turn)
+            ids = self._ids(field, turn)
+            if len(ids):
+                yield field, ids
 
     def _field(self, part: Part, snapshot: Snapshot, allowed: Mask, gains: Gains | None) -> _Field | None:
         """None: it cannot be read."""
@@ -249,4 +257,6 @@ class Search:
         while True:
             left = self._look - self._looked
             more = self._bytes * left // max(1, self._looked) if left > 0 else _MOST_READ
-            yield min(_LEAST_READ + more, _MOST_READ)
+            for_order = self._look_bytes - self._bytes  # beyond that it is read for want of lines
+            most = max(for_order, _LEAST_READ) if for_order > 0 else _MOST_READ
+            yield min(_LEAST_READ + more, most, _MOST_READ)

@@ -23,7 +23,9 @@ from skep.model.search import Document
 
 #: the bitmaps of texts stay short; documents can be numbered and counted in two bytes
 MOST_TEXTS, MOST_DOCUMENTS = 1 << 14, (1 << 16) - 1
-MOST_BYTES = 128_000_000
+MOST_BYTES = 256_000_000
+#: (key, text) pairs: what bounds the memory of a build
+MOST_PAIRS = 32_000_000
 _POSTINGS = ("keys", "counts", "starts", "postings")
 #: of git blobs: the beginnings of their ids
 Keys = NDArray[np.uint64]
@@ -186,6 +188,11 @@ class Shard:
             examples[document] = is_example(self.path(document))
         traits = self.marks | np.where(np.isin(self.languages, prose), PROSE, 0) | np.where(examples, EXAMPLE, 0)
         return traits.astype(np.uint8)
+
+    @cached_property
+    def pairs(self) -> int:
+        """Of keys and texts that have them."""
+        return int(self.content_postings.counts.sum(dtype=np.int64))
 
     @cached_property
     def sampled(self) -> Ids:
