@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,10 +126,17 @@ async def bench_count(searcher: TrigramSearcher, env: dict[str, str], rounds: in
         print(f"| {label} | {mine:.1f} | {other:.1f} | {mine / other:.2f}x |")
 
 
-async def bench_search(folder: Path, work: Path, rounds: int) -> None:
+@asynccontextmanager
+async def opened(work: Path) -> AsyncIterator[TrigramSearcher]:
     db = await open_sqlite("sqlite:", data=work, durability="full")
     searcher = await open_trigram("file:", data=work, db=db)
     await searcher.start()
+    yield searcher
+    await searcher.close()
+    await db.close()
+
+
+async def bench_search(searcher: TrigramSearcher, folder: Path, work: Path, rounds: int) -> None:
     shards = tuple(ShardInfo(path.name, str(path), 0, 0) for path in sorted((work / "built-0").iterdir()))
     assert await searcher.adopt(Delta("src", 1, (Tip("main", "c"),), None, shards), Fence("src", 1, 0.0))
     env = {"CSEARCHINDEX": str(work / "csearchindex")}
@@ -150,9 +158,19 @@ async def bench_search(folder: Path, work: Path, rounds: int) -> None:
         rows.append(Asked(name, times, counts))
     _print_search(rows)
     await bench_count(searcher, env, max(1, rounds // 2))
-    await bench_load(searcher, [query for _, query, _, _ in QUERIES])
-    await searcher.close()
-    await db.close()
+
+
+async def search(folder: Path, work: Path, rounds: int) -> None:
+    async with opened(work) as searcher:
+        await bench_search(searcher, folder, work, rounds)
+    sys.stdout.flush()
+    # in a process of its own, whose memory is that of searches alone
+    subprocess.run([sys.executable, "-m", "bench.search", "--load", str(work)], check=True)
+
+
+async def load(work: Path) -> None:
+    async with opened(work) as searcher:
+        await bench_load(searcher, [query for _, query, _, _ in QUERIES])
 
 
 def _print_search(rows: list[Asked]) -> None:
@@ -174,9 +192,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="unpack here, or use what was unpacked here before")
     parser.add_argument("--zoekt", default="", help="a zoekt-index to build beside")
     parser.add_argument("--build", nargs=2, type=Path, metavar=("FOLDER", "OUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--load", type=Path, metavar="WORK", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.build:
         build(*asked.build)
+        return
+    if asked.load:
+        asyncio.run(load(asked.load))
         return
     with tempfile.TemporaryDirectory(prefix="skep-bench-") as temporary:
         folder = asked.folder or Path(temporary) / "linux"
@@ -184,7 +206,7 @@ def main() -> None:
             folder.mkdir(parents=True)
             unpack(folder, asked.whole)
         bench_build(folder, Path(temporary), asked.builds, asked.zoekt)
-        asyncio.run(bench_search(folder, Path(temporary), asked.rounds))
+        asyncio.run(search(folder, Path(temporary), asked.rounds))
 
 
 if __name__ == "__main__":
