@@ -93,7 +93,8 @@ class RecordingDesk(QuietDesk):
         return [Ack(tuple(outcome.n for outcome in outcomes))] if self.acking else []
 
     async def orders(self, member: str) -> list[Order]:
-        return [self.pending[n] for n in sorted(self.pending)]
+        """A worker's: its process may attach as a manager too, and sooner."""
+        return [self.pending[n] for n in sorted(self.pending)] if member.startswith("wrk_") else []
 
     async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
         return list(self.placed.values()), set(self.placed)

@@ -63,11 +63,13 @@ async def test_a_killed_worker_leaves_no_git_that_keeps_the_mirror_from_its_succ
     forge.fault("one", Fault(clone_delay=3600.0))
     desk.give(Hold(held("src_1", forge.url("one"))))
     child = await start(worker, link, "nowhere")
-    async with asyncio.timeout(60):
-        while not any(request.clone for request in forge.requests):
-            await asyncio.sleep(0.02)
-    child.kill()
-    await child.wait()
+    try:
+        async with asyncio.timeout(60):
+            while not any(request.clone for request in forge.requests):
+                await asyncio.sleep(0.02)
+    finally:
+        child.kill()
+        await child.wait()
 
     forge.fault("one", None)
     worker.start()
