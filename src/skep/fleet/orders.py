@@ -22,7 +22,7 @@ class Pending(msgspec.Struct, frozen=True):
     n: int
     kind: OrderKind
     source: str
-    #: another that is alive has yet to take over an earlier order for this source: to let go of it, perhaps
+    #: another has yet to hear that it does not hold this source; one that is not heard for a moment polls all the same
     waits: bool = False
 
 
@@ -41,9 +41,9 @@ STEPS = [
 
 _PENDING = """
     SELECT n, kind, source, (
-        SELECT count(*) FROM ordered AS other JOIN member ON member.id = other.member AND member.state = 'alive'
-        WHERE other.source = ordered.source AND other.member <> ordered.member AND other.n < ordered.n
-    ) AS earlier
+        SELECT count(*) FROM ordered AS other JOIN member ON member.id = other.member AND member.state <> 'gone'
+        WHERE other.source = ordered.source AND other.member <> ordered.member AND other.kind IN ('copy', 'release')
+    ) AS others
     FROM ordered WHERE ordered.member = :member ORDER BY n LIMIT :limit
 """
 
@@ -86,7 +86,7 @@ async def order_instead(tx: Tx, kind: OrderKind, pairs: Iterable[tuple[str, str]
 
 async def pending(db: Database, member: str, limit: int) -> list[Pending]:
     rows = await db.read(_PENDING, member=member, limit=limit)
-    return [Pending(row["n"], row["kind"], row["source"], bool(row["earlier"])) for row in rows]
+    return [Pending(row["n"], row["kind"], row["source"], bool(row["others"])) for row in rows]
 
 
 async def confirm(db: Database, member: str, numbers: Sequence[int], now: float) -> list[Pending]:
