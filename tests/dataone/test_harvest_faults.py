@@ -175,6 +175,7 @@ async def test_a_node_that_wants_to_be_left_alone_is(farm: Farm, node: MemberNod
     assert isinstance(failure, Failure) and failure.kind == "rate_limited" and failure.retry_after
     assert len(node.asked("/meta/")) <= 10
     node.faults = Faults()
+    farm.clock.ahead += 20.0
     await farm.visit(held)
     assert await farm.same_as(node), "nothing was lost"
 

@@ -45,11 +45,14 @@ async def test_an_error_that_is_longer_than_the_object_is_no_wrong_object(farm: 
     held = await farm.add(node)
     failure = await farm.visit(held)
     assert failure is not None and failure.kind == "rate_limited", "it was told to come later"
-    assert await farm.store.story("tiny") == []
+    assert [(one.verdict, one.reason) for one in await farm.store.story("tiny")] == [
+        ("later", "503 /object/tiny: and says nothing that we understand")
+    ]
     # nor does it say anything of a copy that is checked
     check = Errand("audit", "/object/tiny", hash="SHA-1", most=1)
     assert (await farm.kind._client(held).run(check)).status == 503
     node.faults = Faults()
+    farm.clock.ahead += 20.0
     await farm.visit(held)
     assert await farm.content("tiny") == b"x"
 

@@ -35,13 +35,15 @@ async def test_wrong_bytes_are_kept_aside_until_the_right_ones_come(farm: Farm, 
     node.put("short", b"<c/>" * 100, EML_21)
     large = bytes(2_000_000)
     node.put("large", large, EML_21)
-    node.faults = Faults(bytes_of={"mangled": b"</b>", "short": b"<c/>", "large": large[:-1] + b"x"})
+    node.put("long", b"<d/>", EML_21)
+    wrong = {"mangled": b"</b>", "short": b"<c/>", "large": large[:-1] + b"x", "long": b"<d/>" * 9}
+    node.faults = Faults(bytes_of=wrong)
     held = await farm.add(node)
     await farm.visit(held)
-    for pid, wrong in (("mangled", b"</b>"), ("short", b"<c/>"), ("large", large[: 1 << 18])):
+    for pid, body in wrong.items():
         (aside,) = (await explain(farm, pid)).aside
         assert aside.node == node.id and "as promised" in aside.reason
-        assert await read(farm, aside) == wrong
+        assert await read(farm, aside) == body[: 1 << 18]
     farm.clock.ahead += GRACE
     await farm.store.packs.sweep()
     (aside,) = (await explain(farm, "mangled")).aside

@@ -23,15 +23,13 @@ class Catch:
     def write(self, chunk: bytes) -> int | None:
         """A node that gives more than it promised is not listened to any longer."""
         self.size += len(chunk)
-        if self.full:
-            return 0
         self.hash.update(chunk)
         if self.file:
             with self.file.open("ab") as file:
                 file.write(chunk)
         else:
             self.kept += chunk
-        return None
+        return 0 if self.full else None
 
     @property
     def full(self) -> bool:

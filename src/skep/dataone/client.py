@@ -23,6 +23,8 @@ from skep.sources.git.guard import Guard
 from skep.sources.git.http import Reply
 
 LARGEST = 64 << 20
+#: it wants to be left alone for a while
+BUSY = (429, 503)
 _REDIRECTS = 3
 #: bytes that an answer has to have brought before it is worth asking for the rest at once
 _WORTH = 1 << 20
@@ -148,6 +150,10 @@ class NodeClient:
             return next((one for one in nodes.node if one.type == "cn"), None)
         return None
 
+    def try_everything(self) -> None:
+        """It may have refused for another reason than that it does not know how."""
+        self.slices = self.ends = True
+
     async def list(self, window: Window, start: int, count: int) -> ObjectList:
         """What the node cannot do is left out: then the list is whole. Behind its end it is empty."""
         asked: dict[str, str] = {"fromDate": show_time(window.since)} if window.since else {}
@@ -190,7 +196,7 @@ class NodeClient:
         try:
             await self._whole(f"/replica/{encode(pid)}", into)
         except Refused as error:
-            if error.status <= 0 or error.status in (429, 503):
+            if error.status <= 0 or error.status in BUSY:
                 raise
             try:
                 await self.object(pid, into)
@@ -265,7 +271,9 @@ class NodeClient:
         for _ in range(_REDIRECTS):
             await self.gate.turn()
             reply = await self._exchange(url, origin, form, into, method)
-            if reply.status not in (301, 302, 303, 307, 308) or not reply.redirect or form:
+            if reply.status not in (301, 302, 303, 307, 308) or not reply.redirect:
+                break
+            if form and reply.status == 303:  # what was posted has arrived
                 break
             if reply.status in (301, 308) and path.startswith("/object?"):
                 self.moved = reply.redirect.partition("?")[0]

@@ -21,7 +21,7 @@ from skep.dataone.asks import (
     Wanted,
 )
 from skep.dataone.catch import Catch
-from skep.dataone.client import NodeClient, Refused
+from skep.dataone.client import BUSY, NodeClient, Refused
 from skep.dataone.formats import Formats
 from skep.dataone.listing import ASK_BYTES, Listing, weight
 from skep.dataone.types import Checksum, SystemMetadata
@@ -45,6 +45,8 @@ _ASIDE = 1 << 18
 _PASSES = (401, 403, 407, 408, 429)
 #: answers in a row that did not come, until the node is left alone
 _DEAD = 10
+#: no more is wanted
+_HOME = Wanted("")
 
 
 class Visit(Listing):
@@ -79,6 +81,8 @@ class Visit(Listing):
 
     async def bring(self, until: float, report: Callable[[int, int], None]) -> None:
         """What waits, and what is listed meanwhile, until there is nothing more or it is time to let others."""
+        if isinstance(self.failed, Refused) and not self.failed.status:
+            self._silent = _DEAD - 1  # its list did not answer: one object that does not either is enough
         try:
             while self._clock.now() < until or not self.brought:
                 self._list_on()
@@ -102,6 +106,10 @@ class Visit(Listing):
                     await self._hand_over(wait=True)
             await self._wait(0)
             await self._hand_over(wait=True)
+        except Refused:
+            await self._send_home()
+            await self._hand_over(wait=True)  # what it gave before counts
+            raise
         finally:
             everybody = [*self._hands, *self._handing]
             for hand in everybody:
@@ -141,9 +149,19 @@ class Visit(Listing):
         if self._broken is not None:
             raise self._broken
 
+    async def _send_home(self) -> None:
+        """Each ends what is in hand, and begins nothing more."""
+        while not self._items.empty():
+            self._items.get_nowait()
+        for _ in self._hands:
+            self._items.put_nowait(_HOME)
+        await asyncio.gather(*self._hands, return_exceptions=True)
+
     async def _work(self) -> None:
         while len(self._hands) <= self._client.gate.limits.connections:
             item = await self._items.get()
+            if item is _HOME:
+                return
             if isinstance(item, Errand):
                 self._ran.append(await self._run(item))
             elif item is None:
@@ -170,6 +188,7 @@ class Visit(Listing):
         meta = None
         try:
             meta = await self._client.meta(wanted.pid)
+            self._silent = 0
             if meta.identifier != wanted.pid or weight(meta) > ASK_BYTES:
                 wrong = "its system metadata is too large" if meta.identifier == wanted.pid else "it is another object"
                 self._trouble(wanted.pid, f"{wrong}: {meta.identifier[:100]}", "never")
@@ -182,7 +201,6 @@ class Visit(Listing):
             else:
                 async with self._client.gate.room(meta.size):
                     await self._bytes(wanted.pid, meta, proof)
-            self._silent = 0
         except Refused as error:
             # what a sibling tells of and cannot give is not deleted
             lost = meta is not None and self._plan.sibling and error.status == 404
@@ -218,12 +236,8 @@ class Visit(Listing):
                 large.unlink(missing_ok=True)
 
     def _refused(self, pid: str, error: Refused) -> None:
-        """A node that wants to be left alone, or is not there, is: what is queued stays so."""
-        if error.status in (429, 503):
-            raise error
-        self._silent = 0 if error.status else self._silent + 1
-        if self._silent >= _DEAD:
-            raise error
+        """A node that wants to be left alone, or is not there, is: what is queued stays so. What it was asked for waits
+        longer than the others, or one object that is never answered would keep them all from coming."""
         if error.status in (404, 410):
             kind = "absent"
         elif error.name == "NotAuthorized":
@@ -233,6 +247,9 @@ class Visit(Listing):
         else:
             kind = "later"
         self._trouble(pid, str(error), kind)
+        self._silent = 0 if error.status else self._silent + 1
+        if error.status in BUSY or self._silent >= _DEAD:
+            raise error
 
     def _trouble(self, pid: str, why: str, kind: str) -> None:
         self._add(Brought(pid=pid, trouble=why[:1_000], kind=kind))  # type: ignore[arg-type]  # one of them

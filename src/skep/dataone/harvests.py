@@ -69,7 +69,7 @@ _TAKE = f"""
         SELECT pid FROM offer mine WHERE {_WAITING} AND ticket <> :ticket AND NOT EXISTS (SELECT 1 FROM offer other
             WHERE other.pid = mine.pid AND other.source <> mine.source AND other.until > :now)
         ORDER BY due LIMIT :most)
-    RETURNING pid
+    RETURNING pid, due
 """  # noqa: S608
 _MISSING = "source = :source AND pass < :pass AND state IN ('held', 'parked', 'queued')"
 
@@ -307,7 +307,8 @@ class Harvests:
         sql = "SELECT body FROM errand WHERE urn = :urn AND done = 0 AND due <= :now ORDER BY due LIMIT :most"
         errands = await tx.rows(sql, urn=node["urn"], now=now, most=_ERRANDS)
         return Objects(
-            tuple(_wanted(row["pid"], known.get(row["pid"])) for row in taken),
+            # who had trouble comes last, so that it keeps no other waiting
+            tuple(_wanted(row["pid"], known.get(row["pid"])) for row in sorted(taken, key=lambda row: row["due"])),
             tuple(msgspec.msgpack.decode(row["body"], type=Errand) for row in errands),
             limits_of(node),
             await self._due(tx, node),

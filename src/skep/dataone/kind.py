@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from skep.clock import Clock, SystemClock
 from skep.config import Settings
 from skep.dataone.asks import Harvest, MeetNode, PlanHarvest
-from skep.dataone.client import NodeClient, Refused
+from skep.dataone.client import BUSY, NodeClient, Refused
 from skep.dataone.exchange import Exchange
 from skep.dataone.formats import Formats
 from skep.dataone.harvest import Visit
@@ -88,18 +88,20 @@ class DataoneKind:
 
     async def look(self, source: Held, *, asked: bool = False) -> Look:
         """One page, where it is time to list; the coordinator says what of it is new."""
+        self._listed.discard(source.source)
+        waits = False
         try:
             plan = await self._plan(source, asked)
+            waits = plan.due > 0
             if not plan.known or (plan.list and self._forgets(source)):
                 return _MOVED
-            self._listed.discard(source.source)
             if not plan.list:
                 return _MOVED if plan.due or plan.full is not None else Same()
             visit = self._visit(source, plan)
             client, window = self._client(source), Window(plan.place, None)
             now = client.now
             page = await client.list(window, 0, PAGE)
-            if page.total > len({one.identifier for one in page.object_info}) + len(page.unread):
+            if page.total != len({one.identifier for one in page.object_info}) + len(page.unread):
                 return _MOVED
             # the first answer of a process also tells what time it is there
             place = window.place(min(now, client.now))
@@ -107,6 +109,8 @@ class DataoneKind:
             self._listed.add(source.source)
             return _MOVED if told.due or plan.full is not None else Same()
         except (Refused, SkepError) as error:
+            if waits and isinstance(error, Refused) and error.status not in BUSY:
+                return _MOVED  # what waits is brought, whatever is the matter with its list
             return _failure(source, error)
 
     def heavy(self, source: Held) -> bool:
@@ -132,6 +136,8 @@ class DataoneKind:
             whole = await self._go(visit, plan, listed, until, report)
             if visit.whole:
                 self._changed.add(source.source)
+            if visit.failed and not (visit.due and visit.brought):
+                raise visit.failed
             if isinstance(whole, Failure):
                 return whole
             if visit.due or not whole:
@@ -147,7 +153,7 @@ class DataoneKind:
         if plan.due < plan.queue[0]:
             await visit.list_on()
         await visit.bring(until, lambda done, total: report(Progress("fetch", done, total)))
-        whole: Failure | bool = visit.rest is None
+        whole: Failure | bool = visit.rest is None and not visit.failed
         if whole and plan.full is not None and not visit.due:
             whole = await visit.list_all(plan.full, full=True)
             await visit.bring(until, lambda done, total: report(Progress("fetch", done, total)))
@@ -194,6 +200,7 @@ class DataoneKind:
     async def _meet(self, source: Held) -> Harvest:
         """What the node says of itself now."""
         client = self._client(source)
+        client.try_everything()
         node = await client.node()
         assert self._ask is not None
         await self._ask(MeetNode(source.source, source.epoch, node=node, skew=client.skew))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.dataone.asks import Harvest, Listed, Queued
-from skep.dataone.client import NodeClient
+from skep.dataone.client import BUSY, NodeClient, Refused
 from skep.dataone.types import ObjectInfo, ObjectList
 from skep.dataone.windows import Window, choose
 from skep.model.source import Failure, Held
@@ -36,6 +36,8 @@ class Listing:
         self.due = plan.due
         #: where listing goes on; None: everything is listed
         self.rest: int | None = None
+        #: why it was not
+        self.failed: Refused | Unsteady | None = None
 
     @property
     def _me(self) -> tuple[str, int]:
@@ -46,10 +48,15 @@ class Listing:
         return self.due
 
     async def list_on(self) -> None:
-        """From where it rests."""
+        """From where it rests. A list that fails keeps nobody from bringing what waits."""
         if self.rest is not None:
             since, self.rest = self.rest, None
-            await self.list_all(since, full=False)
+            try:
+                await self.list_all(since, full=False)
+            except (Refused, Unsteady) as error:
+                if isinstance(error, Refused) and error.status in BUSY:
+                    raise
+                self.failed = error
 
     async def list_all(self, since: int, *, full: bool) -> Failure | bool:
         """Until all is listed (True), or enough waits (False): then `rest` says where to go on."""
@@ -82,26 +89,30 @@ class Listing:
             return found
 
     async def _list(self, window: Window, full: bool, place: int) -> str:
+        """Of what leaves the list meanwhile others take the places, also those on pages that were read: then it says
+        fewer than before, and is listed again."""
         for _ in range(_STEADY_TRIES):
             seen: set[int] = set()
             page = await self._client.list(window, 0, PAGE)
-            start = unread = 0
+            start, unread, most = 0, 0, page.total
             while page.object_info or page.unread:
                 if any(window.until and one.date_sys_metadata_modified >= window.until for one in page.object_info):
                     self._client.ends = False
                     return ""
+                before = len(seen) + unread
                 seen.update(hash(one.identifier) for one in page.object_info)
                 start += len(page.object_info) + len(page.unread)
                 unread += len(page.unread)
-                total = page.total
-                if start >= total or not self._client.slices:
+                if start == page.total or len(seen) + unread == before or not self._client.slices:
                     break
                 await self.tell(page, full=full)
                 page = await self._client.list(window, start, PAGE)
-                page = page if page.object_info or page.unread else ObjectList(total=total)
-            if len(seen) + unread >= page.total:
+                most = max(most, page.total)
+            if len(seen) + unread >= most:
                 return (await self.tell(page, full=full, place=place, last=window.until is None)).missing
-        raise Unsteady(f"its list says {page.total} objects, and has {len(seen) + unread}")
+            await self.tell(page, full=full)
+            self._client.try_everything()
+        raise Unsteady(f"its list says {most} objects, and has {len(seen) + unread}")
 
     async def tell(self, page: ObjectList, *, full: bool, place: int | None = None, last: bool = False) -> Queued:
         caps = [

@@ -1,0 +1,190 @@
+"""Whatever is the matter with one object, or with a node's list: the others are brought, and none is passed over."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from skep.dataone.types import Checksum, ObjectList, SystemMetadata
+from skep.engines.db.base import Database
+from skep.model.caller import SYSTEM
+from skep.model.source import Failure
+from skep.sources.base import Same
+from skep.testing.membernode import Faults, MemberNode
+from tests.dataone.farm import Farm
+from tests.dataone.objects import EML
+
+MINUTE, DAY = 60_000, 86_400.0
+
+
+@pytest.fixture
+async def database(sqlite: Database) -> AsyncIterator[Database]:
+    """One is enough here."""
+    yield sqlite
+
+
+class Listing(MemberNode):
+    """Whose list is what a test makes of it."""
+
+    made: Callable[[Mapping[str, str], ObjectList], ObjectList] | None = None
+
+    def listing(self, query: Mapping[str, str], trusted: bool) -> ObjectList:
+        found = super().listing(query, trusted)
+        return found if self.made is None else self.made(query, found)
+
+
+def fill(node: MemberNode, count: int, name: str = "o", *, ago: int = 5 * 60 * MINUTE) -> None:
+    start = node.now() - ago
+    for n in range(count):
+        node.put(f"{name}{n:03d}", b"<eml>%d</eml>" % n, EML, date_sys_metadata_modified=start + n * ago // 300)
+
+
+async def test_objects_that_break_off_keep_no_others_from_coming(farm: Farm, node: MemberNode) -> None:
+    for n in range(14):
+        node.put(f"cut{n:03d}", b"x" * 1_000, EML, date_sys_metadata_modified=node.now() - 10**9)
+    fill(node, 5)
+    node.faults = Faults(cut=100)
+    await farm.visit(await farm.add(node))
+    assert await farm.pids() == {f"o{n:03d}" for n in range(5)}
+    assert await farm.verdicts("cut003") == ["later"]
+
+
+async def test_what_a_node_gave_before_it_wanted_to_be_left_alone_counts(farm: Farm) -> None:
+    class Limited(MemberNode):
+        left = 0
+
+        def find(self, pid: str, trusted: bool) -> tuple[SystemMetadata, bytes]:
+            self.left -= 1
+            self.faults = Faults(busy="/") if self.left < 0 else self.faults
+            return super().find(pid, trusted)
+
+    with Limited() as node:
+        fill(node, 60)
+        held = await farm.add(node)
+        for _ in range(3):
+            node.left, node.faults = 80, Faults()
+            before = len(await farm.pids())
+            failure = await farm.visit(held)
+            assert len(await farm.pids()) >= min(60, before + 35), failure
+            farm.clock.ahead += 100.0
+    assert len(await farm.pids()) == 60
+
+
+async def test_one_object_that_is_never_answered_is_asked_for_last(farm: Farm, node: MemberNode) -> None:
+    fill(node, 3, "a")
+    fill(node, 1, "bad")
+    fill(node, 60)
+    node.faults = Faults(busy="/object/bad")
+    held = await farm.add(node)
+    for _ in range(2):
+        failure = await farm.visit(held)
+        assert failure and failure.kind == "rate_limited"
+        farm.clock.ahead += DAY
+    assert await farm.states(held) == {"held": 63, "queued": 1}
+    assert await farm.verdicts("bad000") == ["later"]
+
+
+@pytest.mark.parametrize("way", ["deleted", "private", "edited"])
+async def test_what_leaves_the_list_while_it_is_read_hides_no_other(farm: Farm, way: str) -> None:
+    with Listing(faults=Faults(cap=10)) as node:
+        fill(node, 40)
+        left: list[str] = []
+
+        def leave(query: Mapping[str, str], found: ObjectList) -> ObjectList:
+            if query.get("start") == "0" and query["count"] != "0" and not left:
+                left.append(found.object_info[0].identifier)
+                if way == "deleted":
+                    node.delete(left[0])
+                elif way == "private":
+                    node.change(left[0], access_policy=None)
+                else:
+                    node.change(left[0], file_name="other")
+            return found
+
+        node.made = leave
+        assert await farm.visit(await farm.add(node)) is None
+        shown = {pid for pid in node.pids if node.meta(pid).access_policy}
+    assert left
+    assert shown <= await farm.pids()
+
+
+def twice(query: Mapping[str, str], found: ObjectList) -> ObjectList:
+    more = found.object_info[:1]
+    return replace(found, object_info=(*found.object_info, *more), count=found.count + len(more), total=found.total + 1)
+
+
+def one_more(query: Mapping[str, str], found: ObjectList) -> ObjectList:
+    return replace(found, total=found.total + 1)
+
+
+@pytest.mark.parametrize("made", [twice, one_more])
+async def test_of_a_list_that_does_not_hold_together_what_it_names_is_brought(
+    farm: Farm, made: Callable[[Mapping[str, str], ObjectList], ObjectList]
+) -> None:
+    with Listing() as node:
+        fill(node, 25)
+        node.made = made
+        held = await farm.add(node)
+        failure = await farm.visit(held)
+        assert failure and "its list says 26 objects, and has 25" in failure.message
+        assert await farm.same_as(node)
+        assert (await farm.nodes.show(SYSTEM, held.source)).place == 0, "and it is not passed for listed"
+
+
+async def test_a_list_without_a_total_is_read_to_its_end(farm: Farm) -> None:
+    with Listing(faults=Faults(cap=10)) as node:
+        fill(node, 25)
+        node.made = lambda query, found: replace(found, total=0)
+        assert await farm.visit(await farm.add(node)) is None
+        assert await farm.same_as(node)
+
+
+async def test_a_node_whose_list_fails_is_heard_when_it_signals(farm: Farm, node: MemberNode) -> None:
+    fill(node, 1)
+    held = await farm.add(node)
+    assert await farm.visit(held) is None
+    node.faults = Faults(html=500, html_at="/object")
+    node.change("o000", file_name="new.xml")
+    await farm.harvests.synchronize(SYSTEM, "o000")
+    assert isinstance(await farm.visit(held), Failure)
+    assert await farm.verdicts("o000") == ["new", "update"]
+
+
+async def test_a_refusal_that_passes_is_not_remembered(farm: Farm, node: MemberNode) -> None:
+    fill(node, 10)
+    held = await farm.add(node)
+    assert await farm.visit(held) is None
+    node.faults = Faults(refuses=frozenset({"count"}))
+    fill(node, 1, "new", ago=0)
+    farm.clock.ahead += 400.0
+    assert await farm.visit(held) is None
+    node.faults = Faults()
+    fill(node, 200, "p", ago=0)
+    farm.clock.ahead += 400.0
+    assert await farm.visit(held) is None
+    assert await farm.same_as(node)
+    assert (await farm.nodes.show(SYSTEM, held.source)).note == ""
+
+
+async def test_a_visit_after_a_quiet_look_lists(farm: Farm, node: MemberNode) -> None:
+    fill(node, 2)
+    held = await farm.add(node)
+    assert await farm.visit(held) is None
+    farm.clock.ahead += 400.0
+    assert isinstance(await farm.look(held), Same)
+    farm.clock.ahead += DAY  # it is asked what it is, and then visited without a look
+    fill(node, 2, "new", ago=0)
+    assert await farm.visit(held) is None
+    assert await farm.same_as(node)
+
+
+async def test_a_node_that_has_moved_is_told_of_errors_where_it_is(farm: Farm, node: MemberNode) -> None:
+    with MemberNode(faults=Faults(moved=node.base)) as old:
+        node.put("bad", b"x", checksum=Checksum("00", "CRC32"))
+        await farm.nodes.register(SYSTEM, old.document())
+        held = await farm.sources.held((await farm.nodes.approve(SYSTEM, old.id)).source or "")
+        assert held
+        for _ in range(2):
+            assert await farm.visit(held) is None
+            farm.clock.ahead += 400.0
+    assert [error.identifier for error in node.errors] == ["bad"]
