@@ -11,6 +11,8 @@ from skep.errors import BadQuery, NeedsToken
 from skep.model.caller import SYSTEM, Caller
 from skep.model.search import Counted, Delta, Fence, Limits, Tip
 from skep.model.search_answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
+from skep.model.space import Typed
+from skep.search.adoption import requested
 
 from .conftest import READER, Library, document
 
@@ -295,3 +297,13 @@ async def test_completion_of_languages_and_branches(bees: Library) -> None:
     complete = bees.core.search.complete
     assert [one.text for one in await complete(READER, "lang:pyth", 9)] == ["lang:Python "]
     assert [one.text for one in await complete(READER, "branch:ma", 9)] == ["branch:main "]
+
+
+async def test_what_is_being_indexed_is_not_asked_for_again_after_a_restart(library: Library) -> None:
+    core, wanted = library.core, ("request", Typed("str"), Typed("str"))
+    await library.adoption.request("src_waits")
+    await library.adoption.request("src_taken")
+    await core.spaces.put(SYSTEM, "index", ("of somebody else",))
+    assert await core.spaces.get(SYSTEM, "index", ("request", "src_taken", Typed("str")), lease=600.0)
+    assert await core.search._db.write(requested) == {"src_waits", "src_taken"}
+    assert [one.fields[1] for one in await core.spaces.query_all(SYSTEM, "index", wanted)] == ["src_waits"]

@@ -148,6 +148,15 @@ def test_a_worker_is_kept_for_who_wants_it_whole() -> None:
     assert share(PLAIN, 10, fleet, lambda: 0.5) == {"wrk_1": 1}
 
 
+def test_who_waits_for_an_index_does_not_wait_for_what_is_found_out_about_others() -> None:
+    kinds = ("analyse", "fsck", "index")
+    worker = Worker("wrk_1", {}, frozenset(kinds), {"own": 2, "background": 2})
+    study, check, index = (Class(n, kind, "", "", False, "none", "", False, 0) for n, kind in enumerate(kinds))
+    assert share(study, 10, [worker], lambda: 0.5) == {"wrk_1": 2}
+    assert share(check, 10, [worker], lambda: 0.5) == {}
+    assert share(index, 10, [worker], lambda: 0.5) == {"wrk_1": 2}
+
+
 def test_places_are_kept_for_those_who_go_together() -> None:
     fleet = [busy("wrk_1", 2, 1), busy("wrk_2", 2, 0), busy("wrk_3", 2, 2)]
     gang = Class(2, "command", "", "", False, "none", "ctx_g", True, 0)

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 SPACE = "index"
 _REQUEST = ("request", Typed("str"), Typed("str"))
-_AT_ONCE = 8
+#: each mostly waits for its context; what waits behind them is found out about late
+_AT_ONCE = 32
 _LEASE, _KEEP_EVERY = 60.0, 20.0
 _WAIT = 30.0
 _PAUSE = 1.0
@@ -104,6 +105,7 @@ def context_for(source: str, way: str) -> ContextSpec:
         arguments={"way": way},
         source=source,
         holder=True,
+        priority=1,  # a change of a few files goes before the batches of large sources
         retries=_RETRIES,
         backoff=_BACKOFF,
     )

@@ -92,7 +92,8 @@ class Adoption:
 
     async def sweep(self) -> None:
         """Ask for whatever is not indexed at its newest commit at start, and then for what damaged shards have lost."""
-        for source in await unindexed(self._db):
+        asked_before = await self._db.write(requested)
+        for source in set(await unindexed(self._db)) - asked_before:
             await self.request(source)
         asked: set[str] = set()
         while True:
@@ -154,3 +155,9 @@ async def request(tx: Tx, source: str, way: Way = "changed") -> None:
     waiting = await store.remove(tx, SPACE, ("request", source, Typed("str")))
     wanted = {way, *(str(one.fields[2]) for one in waiting)}
     await store.put(tx, SPACE, ("request", source, max(wanted, key=WAYS.index)))
+
+
+async def requested(tx: Tx) -> set[str]:
+    """Sources of which an index is asked for, or being built."""
+    requests = (one.fields for one in await store.everything(tx, SPACE))
+    return {str(fields[1]) for fields in requests if fields[0] == "request" and len(fields) == 3}

@@ -32,6 +32,12 @@ async def first(tx: Tx, space: str, template: Template) -> Tuple | None:
     return found[0] if found else None
 
 
+async def everything(tx: Tx, space: str) -> list[Tuple]:
+    """Also what was taken, and may come back."""
+    rows = await tx.rows("SELECT seq, body, id FROM tuple WHERE space = :space ORDER BY seq", space=space)
+    return [tuple_of(row) for row in rows]
+
+
 async def remove(tx: Tx, space: str, template: Template, limit: int = 1) -> list[Tuple]:
     """The oldest matches that nobody has taken, at most `limit`."""
     found = await matching(tx.rows, space, Pattern(template), limit)

@@ -74,6 +74,8 @@ class Worker(msgspec.Struct):
 
 #: generators wait for what they submitted, copies for the tunnel that brings them
 _WAITING = ("benchmark", "replicate")
+#: nobody waits for these, and they may take long: who waits for an index must not wait for them
+_BACKGROUND = ("analyse", "report", "fsck")
 
 
 def does(worker: Worker, kind: str) -> bool:
@@ -85,7 +87,9 @@ def does(worker: Worker, kind: str) -> bool:
 
 def slot_of(kind: str) -> str:
     """Commands of users and Skep's own work do not take each other's places; what mostly waits takes none of theirs."""
-    return "command" if kind.startswith("command") else "waiting" if kind in _WAITING else "own"
+    if kind.startswith("command"):
+        return "command"
+    return "waiting" if kind in _WAITING else "background" if kind in _BACKGROUND else "own"
 
 
 def able(one: Class, workers: Sequence[Worker]) -> list[Worker]:

@@ -1,4 +1,4 @@
-"""Plans and builds indexes, one job after the other, in a process of its own: `python -m skep.worker.build_index`."""
+"""Plans and builds indexes, job after job, in a process of its own: `python -m skep.worker.build_index NICENESS`."""
 
 import os
 import queue
@@ -18,8 +18,6 @@ from skep.worker.jobs import Analyse, Batch, Broke, Compare, Compared, Counted, 
 from skep.worker.planning import build, plan
 
 _REPORT_SECONDS = 0.25
-#: whoever searches or fetches goes before
-_NICENESS = 5
 
 
 class _Reports:
@@ -41,7 +39,7 @@ class _Reports:
 
 
 def main() -> None:
-    os.nice(_NICENESS)
+    os.nice(int(sys.argv[1]))
     jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     # whatever prints must not get between the frames

@@ -25,6 +25,8 @@ from skep.worker.jobs import (
 )
 
 _IDLE_SECONDS = 10.0
+#: whoever searches or fetches goes before
+NICENESS = 5
 
 
 class BuildFailed(SkepError):
@@ -36,8 +38,9 @@ class Ended(BuildFailed):
 
 
 class Builders:
-    def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(self, idle_seconds: float = _IDLE_SECONDS, niceness: int = NICENESS) -> None:
         self._idle_seconds = idle_seconds
+        self._niceness = str(niceness)
         self._idle: list[tuple[Process, asyncio.TimerHandle]] = []
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -75,9 +78,8 @@ class Builders:
             timer.cancel()
             if child.returncode is None:
                 return child
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "skep.worker.build_index", stdin=PIPE, stdout=PIPE, start_new_session=True
-        )
+        command = (sys.executable, "-m", "skep.worker.build_index", self._niceness)
+        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
     def _rest(self, child: Process) -> None:
         timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, child)

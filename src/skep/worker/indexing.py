@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from skep.clock import Clock
 from skep.config import Settings
 from skep.engines.index.books import SUFFIX
-from skep.errors import NotAllowed, SkepError
+from skep.errors import SkepError
 from skep.link.messages import AnswerBody, AskBody, DeltaOf, Failed
 from skep.model.ids import new_id
 from skep.model.search import (
@@ -43,7 +43,7 @@ from skep.model.task import Extend, Need, Reply, Run, TaskSpec
 from skep.sources.git.mirror import folder_of
 from skep.sources.git.plan import Rules, rules_of, stamp
 from skep.worker.analysing import Analysing
-from skep.worker.builders import Builders, BuildFailed
+from skep.worker.builders import NICENESS, Builders, BuildFailed
 from skep.worker.doer import Doing, TaskFailed
 from skep.worker.jobs import Analyse, Batch, Compare, Compared, Finished, Indexed, Job, Planned
 from skep.worker.planning import fold
@@ -78,14 +78,14 @@ class Indexing:
         self._clock = clock
         self._ask = ask
         self._on_progress = on_progress
-        self._builders = Builders()
+        self._builders, self._students = Builders(), Builders(niceness=2 * NICENESS)
         #: one index of a source at a time, or the second would begin where the first began
         self._turns: dict[str, asyncio.Lock] = {}
         self._counts: dict[str, dict[str, tuple[int, int]]] = {}
         #: deltas that are built for others at a time
         self._making = asyncio.Semaphore(settings.index_processes or os.cpu_count() or 1)
         library = data / "worker" / "books"
-        self._analysing = Analysing(self._builders, ask, library, self._plan, self._report)
+        self._analysing = Analysing(self._students, ask, library, self._plan, self._report)
 
     @property
     def kinds(self) -> dict[str, Doing]:
@@ -112,6 +112,7 @@ class Indexing:
 
     async def close(self) -> None:
         await self._builders.close()
+        await self._students.close()
 
     def _careful(self, step: Callable[[Run, Watch], Awaitable[Any]]) -> Doing:
         async def do(run: Run) -> Any:
@@ -141,9 +142,8 @@ class Indexing:
         return counted
 
     async def _index(self, run: Run, watch: Watch) -> dict[str, Any]:
-        """What is found out about small things is part of the same task, but nobody who searches waits for it."""
         out = self._deltas / new_id("dlt", self._clock.now())
-        planned = False
+        kept = False
         try:
             async with self._turns.setdefault(watch.source, asyncio.Lock()):
                 stands = await self._ask(Where(watch.source))
@@ -154,13 +154,15 @@ class Indexing:
                 job = self._job(watch, await self._base(run, stands), out)
                 answer = await self._builders.build(job, self._report(run))
                 if isinstance(answer, Planned):
-                    planned = await self._fan_out(run, out, answer.batches, fence)
+                    kept = await self._extend(run, self._steps(run, out, answer.batches, fence))
                     return {"batches": answer.batches}
                 delta = answer.delta if isinstance(answer, Finished) else None
                 told = await self._adopt(fence, delta)
-            return told | (await self._find_out(run, fence, out) if delta else {})
+            if delta and self._settings.index_analyse:
+                kept = await self._extend(run, [self._analysing.last(_common(run), out.name, fence.epoch)])
+            return told
         finally:
-            if not planned:
+            if not kept:
                 await self._remove(out)
 
     def _job(self, watch: Watch, base: tuple[Tip, ...] | None, out: Path) -> Job:
@@ -174,19 +176,6 @@ class Indexing:
             str(out),
             self._settings.index_batch,
         )
-
-    async def _find_out(self, run: Run, fence: Fence, out: Path) -> dict[str, Any]:
-        """The index is published: what fails here is told, and that is all. Another holder does it again."""
-        if not self._settings.index_analyse:
-            return {}
-        try:
-            return await self._analysing.report(out, fence.source, fence.epoch, self._report(run))
-        except SkepError as error:
-            watch = await self._poller.find(fence.source)
-            if isinstance(error, NotAllowed) or watch is None or watch.held.epoch != fence.epoch:
-                raise
-            log.warning("a source was not analysed", extra={"source": fence.source, "reason": error.message})
-            return {"unanalysed": error.message}
 
     @asynccontextmanager
     async def made(self, watch: Watch, what: DeltaOf) -> AsyncIterator[Path]:
@@ -255,10 +244,8 @@ class Indexing:
     def _mirror(self, source: str) -> str:
         return str(folder_of(self._data, source))
 
-    async def _fan_out(self, run: Run, out: Path, batches: int, fence: Fence) -> bool:
-        """False: an earlier try of this task has done so already."""
-        common = TaskSpec(source=run.spec.source, holder=True, retries=RETRIES, backoff=BACKOFF)
-        where = {"plan": out.name}
+    def _steps(self, run: Run, out: Path, batches: int, fence: Fence) -> list[TaskSpec]:
+        common, where = _common(run), {"plan": out.name}
         tasks = [
             replace(common, name=f"batch-{n}", kind="index.batch", arguments={**where, "batch": n})
             for n in range(batches)
@@ -271,7 +258,11 @@ class Indexing:
             needs=tuple(Need(task.name) for task in tasks),
         )
         more = self._analysing.tasks(common, batches, out.name, fence.epoch) if self._settings.index_analyse else []
-        answer = await self._ask(Extend(run.context, (*tasks, publish, *more)))
+        return [*tasks, publish, *more]
+
+    async def _extend(self, run: Run, tasks: Sequence[TaskSpec]) -> bool:
+        """False: an earlier try of this task has done so already."""
+        answer = await self._ask(Extend(run.context, tuple(tasks)))
         return isinstance(answer, Reply) and bool(answer.value)
 
     async def _batch(self, run: Run, watch: Watch) -> dict[str, Any]:
@@ -320,3 +311,8 @@ class Indexing:
 
 def _ignore(done: int, total: int) -> None:
     """Nobody watches what is made for others."""
+
+
+def _common(run: Run) -> TaskSpec:
+    """What the tasks that follow this one are like."""
+    return TaskSpec(source=run.spec.source, holder=True, retries=RETRIES, backoff=BACKOFF)

@@ -35,10 +35,12 @@ class Offering:
     def offer(self) -> Offer:
         facts, sample = self._facts, self.sample()
         cores = os.cpu_count() or 1
+        processes = self._settings.index_processes or cores
         return Offer(
             kinds=self._kinds,
             slots={
-                "own": max(_LEAST_OWN_SLOTS, self._settings.index_processes or cores),
+                "own": max(_LEAST_OWN_SLOTS, processes),
+                "background": processes,
                 "command": self._settings.task_slots or max(2, cores),
                 "waiting": _WAITING,
             },
