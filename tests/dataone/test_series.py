@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone.series import Version, chain, head
+from skep.dataone.series import Version, chain, head, members
 
 V = Version
 
@@ -50,3 +50,35 @@ def test_no_links_are_too_strange(members: list[V]) -> None:
 def test_chains_from_either_side() -> None:
     links = [V("a", None, "b"), V("c", "b"), V("d", "c")]
     assert chain("c", links) == ["a", "b", "c", "d"]
+
+
+def _claim(pid: str, said_by: str, since: int, **more: str) -> V:
+    return V(pid, **{"node": "A", "said_by": said_by, "since": since, **more})  # type: ignore[arg-type]
+
+
+CLAIMS: dict[str, tuple[list[V], str]] = {
+    "none": ([], ""),
+    "of its own node": ([_claim("a", "A", 1), _claim("b", "A", 2)], "ab"),
+    "in the name of that node": ([_claim("a", "A", 1), _claim("b", "E", 2)], "a"),
+    "in its own name": ([_claim("a", "A", 1), _claim("b", "E", 2, node="E")], "a"),
+    "of whoever tells of it, while its node says nothing": ([_claim("a", "R", 1), _claim("b", "E", 2)], "a"),
+    "and what that tells no longer counts then": ([_claim("a", "R", 1), _claim("b", "A", 2)], "b"),
+    "of another node, by the word of the first": (
+        [_claim("a", "A", 1, obsoleted_by="b"), _claim("b", "B", 2, node="B", obsoleted_by="c"), _claim("c", "B", 3)],
+        "abc",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_who_belongs_to_a_series(name: str) -> None:
+    claims, expected = CLAIMS[name]
+    for some in (claims, claims[::-1]):
+        assert "".join(sorted(one.pid for one in members(some))) == expected
+
+
+def test_a_chain_does_not_lead_to_what_another_node_puts_there() -> None:
+    mine, theirs = V("a", None, "x", node="A", said_by="A"), V("e", "a", node="A", said_by="E")
+    behind = V("f", "x", node="E", said_by="E")
+    assert chain("a", [mine, theirs, behind]) == ["a", "x"]
+    assert chain("e", [mine, theirs]) == ["a", "e"], "as it says itself"

@@ -7,8 +7,8 @@ import msgspec
 from skep.dataone.asks import Brought
 from skep.dataone.decide import Circumstances
 from skep.dataone.nodes import kinds
-from skep.dataone.series import Version, head
-from skep.dataone.tables import decode_meta, replica
+from skep.dataone.series import Version, head, members
+from skep.dataone.tables import VERSION, decode_meta, replica, version
 from skep.dataone.types import Replica, SystemMetadata
 from skep.engines.db.base import Row, Tx, Value, among
 
@@ -20,11 +20,14 @@ class Batch:
         """`cn`: what we are called among nodes."""
         self.known: dict[str, Row] = {}
         self.metas: dict[str, SystemMetadata] = {}
+        #: whose word they are
+        self.said_by: dict[str, str] = {}
         #: identifier -> node -> its copy
         self.copies: dict[str, dict[str, Replica]] = {}
         #: Member Nodes that we harvest, and Coordinating Nodes
         self.members: set[str] = set()
         self.coordinators = {cn}
+        #: series -> identifier -> what says that it belongs there
         self.series: dict[str, dict[str, Version]] = {}
         self.heads: dict[str, SystemMetadata] = {}
         self.reserved: dict[str, str] = {}
@@ -38,6 +41,7 @@ class Batch:
         places, names = among(pids + series)
         for row in await tx.rows(f"SELECT * FROM sysmeta WHERE pid IN ({places})", **names):  # noqa: S608
             self.known[row["pid"]] = row
+            self.said_by[row["pid"]] = row["said_by"]
             self.metas[row["pid"]] = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"])
         for row in await tx.rows(f"SELECT id, subject FROM reservation WHERE id IN ({places})", **names):  # noqa: S608
             self.reserved[row["id"]] = row["subject"]
@@ -59,14 +63,10 @@ class Batch:
         }
 
     async def _read_series(self, tx: Tx, places: str, names: dict[str, Value]) -> None:
-        for row in await tx.rows(
-            f"SELECT pid, series, obsoletes, obsoleted_by, uploaded FROM sysmeta "  # noqa: S608
-            f"WHERE deleted = 0 AND series IN ({places})",
-            **names,
-        ):
-            one = Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"])
-            self.series.setdefault(row["series"], {})[one.pid] = one
-        heads = {name: head(list(members.values())) or "" for name, members in self.series.items()}
+        sql = f"SELECT {VERSION} FROM sysmeta WHERE deleted = 0 AND series IN ({places})"  # noqa: S608
+        for row in await tx.rows(sql, **names):
+            self.series.setdefault(row["series"], {})[row["pid"]] = version(row)
+        heads = {name: head(members(claims.values())) or "" for name, claims in self.series.items()}
         if heads:
             places, names = among(list(heads.values()))
             rows = await tx.rows(f"SELECT pid, body FROM sysmeta WHERE pid IN ({places})", **names)  # noqa: S608
@@ -91,9 +91,24 @@ class Batch:
     def holds(self, pid: str, urn: str) -> bool:
         return (copy := self.copies.get(pid, {}).get(urn)) is not None and copy.replication_status != "invalidated"
 
-    def learn(self, meta: SystemMetadata) -> None:
-        self.metas[meta.identifier] = meta
+    def learn(self, meta: SystemMetadata, said_by: str, stamp: int) -> set[str]:
+        """It is this from now on. Others that belong to its series only now, or no longer."""
+        pid, row = meta.identifier, self.known.get(meta.identifier)
+        self.metas[pid] = meta
+        self.said_by[pid] = said_by
         self.later |= {meta.obsoleted_by or ""}
-        if meta.series_id:
-            self.heads[meta.series_id] = meta
-            self.series.setdefault(meta.series_id, {})
+        if not meta.series_id:
+            return set()
+        since = row["series_since"] if row and row["series"] == meta.series_id else stamp
+        claims = self.series.setdefault(meta.series_id, {})
+        before = {one.pid for one in members(claims.values())}
+        claims[pid] = Version(
+            *(pid, meta.obsoletes, meta.obsoleted_by, meta.date_uploaded or 0),
+            node=meta.authoritative_member_node or "",
+            said_by=said_by,
+            since=since,
+        )
+        after = members(claims.values())
+        if (newest := head(after)) in self.metas:
+            self.heads[meta.series_id] = self.metas[newest]
+        return (before ^ {one.pid for one in after}) - {pid}

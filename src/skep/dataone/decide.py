@@ -124,6 +124,7 @@ def _claim(offered: SystemMetadata, around: Circumstances) -> Decision | None:
 
 
 def _may_continue(offered: SystemMetadata, head: SystemMetadata) -> bool:
+    """By what the offer says; whether it is a version of the series then depends on who says so (`series.members`)."""
     same = ("authoritative_member_node", "rights_holder", "submitter")
     if any(getattr(offered, name) == getattr(head, name) for name in same):
         return True

@@ -198,7 +198,7 @@ class RecordIndex:
                 if pid in known:
                     await self.maps.put(pid, "", None, self._clock.now())
                 continue
-            now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by}"
+            now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by} {one.said_by}"
             if known.get(pid) == now:
                 continue
             body = [chunk async for chunk in self._store.content(one)]

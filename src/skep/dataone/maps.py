@@ -88,7 +88,8 @@ class Maps:
             if head := await self._store.head(name):
                 names[name] = head
         stored = await self._store.get_many({row["map"] for row in found}) if found else {}
-        maps = {name: one.meta for name, one in stored.items() if not one.meta.archived}
+        linked = await self._store.linked(stored) if stored else {}
+        maps = {name: one.meta for name, one in linked.items() if not one.meta.archived}
         related: dict[str, Relations] = {pid: {} for pid in names.values()}
         for row in found:
             if row["kind"] == _MEMBER and row["map"] in maps and row["one"] in names:

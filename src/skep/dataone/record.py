@@ -126,9 +126,4 @@ def geohash(latitude: float, longitude: float) -> str:
 
 def superseded(maps: Mapping[str, SystemMetadata]) -> Collection[str]:
     """Those of which a newer version is here as well: their links say nothing more."""
-    return {
-        old
-        for name, meta in maps.items()
-        for old in (meta.obsoletes, name if meta.obsoleted_by in maps else None)
-        if old in maps and old is not None
-    }
+    return {name for name, meta in maps.items() if meta.obsoleted_by in maps}

@@ -14,6 +14,33 @@ class Version(msgspec.Struct, frozen=True):
     obsoleted_by: str | None = None
     #: milliseconds
     uploaded: int = 0
+    #: its authoritative node, as it says itself, and the node that really said all this
+    node: str = ""
+    said_by: str = ""
+    #: milliseconds: since when it says that it belongs to its series
+    since: int = 0
+
+    def speaks_for(self, other: "Version") -> bool:
+        """May it say what came before or after the other? Only in the name of the other's own node, by the word of that
+        node or of whoever told us of the other: anybody else would hide what it does not like."""
+        return self.node == other.node and self.said_by in (other.node, other.said_by)
+
+
+def members(claims: Collection[Version]) -> list[Version]:
+    """Of all that say they belong to one series those that do: what the node that had it first says itself, and what
+    came after by its word. Until that node says anything, whoever told of it first stands in for it."""
+    if not claims:
+        return []
+    first = min(claims, key=lambda one: (one.since, one.pid))
+    own = [one for one in claims if one.node == first.node]
+    said = [one for one in own if one.said_by == first.node] or [one for one in own if one.said_by == first.said_by]
+    by_pid = {one.pid: one for one in claims}
+    found = {one.pid: one for one in said}
+    while said:
+        after = [by_pid[one.obsoleted_by] for one in said if one.obsoleted_by in by_pid]
+        said = [one for one in after if one.pid not in found]
+        found |= {one.pid: one for one in said}
+    return list(found.values())
 
 
 def head(members: Sequence[Version], elsewhere: Collection[str] = ()) -> str | None:
@@ -43,13 +70,20 @@ def head(members: Sequence[Version], elsewhere: Collection[str] = ()) -> str | N
 
 
 def chain(start: str, links: Sequence[Version]) -> list[str]:
-    """The versions around `start` from the oldest to the newest, as far as links lead; a circle ends it."""
-    after = {one.obsoletes: one.pid for one in links if one.obsoletes}
+    """The versions around `start` from the oldest to the newest, as far as links lead; a circle ends it. What an object
+    says itself counts, and of others what `speaks_for` it."""
+    by_pid = {one.pid: one for one in links}
+    after: dict[str, str] = {}
+    before: dict[str, str] = {}
+    for one in links:
+        for other, step in ((one.obsoletes, after), (one.obsoleted_by, before)):
+            known = by_pid.get(other or "") or by_pid.get(start)
+            if other and (known is None or one.speaks_for(known)):
+                step[other] = one.pid
     after |= {one.pid: one.obsoleted_by for one in links if one.obsoleted_by}
-    before = {one.obsoleted_by: one.pid for one in links if one.obsoleted_by}
     before |= {one.pid: one.obsoletes for one in links if one.obsoletes}
     found = [start]
     for step, place in ((before, 0), (after, -1)):
-        while (one := step.get(found[place])) is not None and one not in found:
-            found.insert(0 if place == 0 else len(found), one)
+        while (pid := step.get(found[place])) is not None and pid not in found:
+            found.insert(0 if place == 0 else len(found), pid)
     return found

@@ -87,9 +87,7 @@ class Settling:
             around = batch.around(one, one.meta, node["urn"], made.version)
             decision = agree(one.meta, around) if sibling else decide(one.meta, around)
             kind = self._formats.type_of((decision.meta or one.meta).format_id)
-            made.decided(one, decision, batch, kind, blob)
-            if decision.meta is not None:
-                batch.learn(decision.meta)
+            made.decided(one, one.meta, decision, batch, kind, blob)
             found[one.pid] = decision
         await made.write(tx)
         await tell_changes(tx, self._topics, {**node, "id": node["source"]}, made.changes)
@@ -116,7 +114,9 @@ class _Made:
     def _add(self, sql: str, **values: Value) -> None:
         self._rows.setdefault(sql, []).append(values)
 
-    def decided(self, one: Brought, decision: Decision, batch: Batch, kind: str, blob: str | None) -> None:
+    def decided(
+        self, one: Brought, offered: SystemMetadata, decision: Decision, batch: Batch, kind: str, blob: str | None
+    ) -> None:
         pid, verdict = one.pid, decision.verdict
         self._tell_story(pid, decision)
         if verdict in REFUSED:
@@ -125,16 +125,38 @@ class _Made:
         place: dict[str, Value] = {"blob": blob if one.start is not None else None, "start": one.start}
         if one.start is not None:
             self._add("DELETE FROM quarantine WHERE pid = :pid", pid=pid)
+        meta = decision.meta or batch.metas[pid]
+        news = self._learn(offered, meta, batch)
         if decision.meta is not None:
-            self._store(decision.meta, kind, place, verdict, batch)
+            self._store(meta, kind, place, verdict, batch)
         elif one.start is not None:
             self._add(_PLACE, pid=pid, kind=kind, **place)
-        news = self._copies(one, decision, batch)
-        meta = decision.meta or batch.metas[pid]
+        news = self._copies(one, decision, batch) or news
         told = verdict in ("new", "update") or (verdict == "replica" and not self._sibling)
         self._end(pid, batch, "held", decision.reason, digest(meta) if told else "")
         if verdict != "unchanged" or news:
             self._follow(meta)
+
+    def _learn(self, offered: SystemMetadata, meta: SystemMetadata, batch: Batch) -> bool:
+        """`meta` holds from now on. True: it is somebody else's word now, which may count where it did not."""
+        pid, said_by, before = meta.identifier, self._said_by(offered, meta, batch), batch.said_by.get(meta.identifier)
+        changed = said_by != before
+        if changed and before is not None:
+            self._add("UPDATE sysmeta SET said_by = :said_by WHERE pid = :pid", pid=pid, said_by=said_by)
+        for other in sorted(batch.learn(meta, said_by, int(self._now * 1000))):
+            self._add(WAIT, work="index", pid=other, now=self._now)
+        return changed
+
+    def _said_by(self, offered: SystemMetadata, meta: SystemMetadata, batch: Batch) -> str:
+        """Whose word it is: its own node's, once that says the same of versions and series; until then that of whoever
+        said so first. A sibling tells what its nodes said, and so of the object's own if that has it."""
+        own, known = meta.authoritative_member_node or "", batch.metas.get(meta.identifier)
+        holders = {one.replica_member_node for one in offered.replica} if self._sibling else {self._node["urn"]}
+        if own in holders and _links(offered) == _links(meta):
+            return own
+        if known is not None and _links(known) == _links(meta):
+            return batch.said_by[meta.identifier]
+        return str(self._node["urn"])
 
     def _copies(self, one: Brought, decision: Decision, batch: Batch) -> bool:
         """Who has it, as this node lets us know, and we. False: as before."""
@@ -168,7 +190,7 @@ class _Made:
     def _store(self, meta: SystemMetadata, kind: str, place: dict[str, Value], verdict: str, batch: Batch) -> None:
         pid, before = meta.identifier, batch.known.get(meta.identifier)
         batch.metas[pid] = meta
-        row = meta_row(meta, kind, self._now)  # type: ignore[arg-type]  # from the list of formats
+        row = meta_row(meta, kind, batch.said_by[pid], self._now)  # type: ignore[arg-type]  # from the list of formats
         self._add(PUT_META, **row, **place)
         self._add(
             "INSERT INTO sysmeta_history (pid, serial, at, node, body) VALUES (:pid, :serial, :now, :urn, :body) "
@@ -323,6 +345,10 @@ class _Made:
 def pause(tries: int, chance: float) -> float:
     """Seconds, a quarter more or less: what failed together is not tried again together."""
     return _LADDER[min(tries, len(_LADDER) - 1)] * (0.75 + chance / 2)
+
+
+def _links(meta: SystemMetadata) -> tuple[str | None, ...]:
+    return meta.authoritative_member_node, meta.obsoletes, meta.obsoleted_by, meta.series_id
 
 
 def digest(meta: SystemMetadata) -> str:

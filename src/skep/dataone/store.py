@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from skep.clock import Clock
 from skep.dataone.formats import FormatList, Formats
 from skep.dataone.packs import Packs
-from skep.dataone.series import Version, chain, head
+from skep.dataone.series import Version, chain, head, members
 from skep.dataone.settle import Settling
-from skep.dataone.tables import BACKLOG, STEPS, WAIT, Stored, stored
+from skep.dataone.tables import BACKLOG, STEPS, VERSION, WAIT, Stored, stored, version
 from skep.dataone.types import PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Row, Tx, Value, among
@@ -21,7 +21,6 @@ from skep.model.caller import Caller
 from skep.model.dataone import Aside, Chapter, Standing, Story
 from skep.topics.service import Topics
 
-_VERSION = "SELECT pid, obsoletes, obsoleted_by, uploaded FROM sysmeta WHERE deleted = 0 AND "
 #: versions of an object that are followed in each direction
 _LONGEST_CHAIN = 1_000
 
@@ -63,12 +62,20 @@ class Store:
         return (await self.get_many([pid])).get(pid) if pid else None
 
     async def head(self, series: str) -> str | None:
-        members = await self._versions("series = :series", series=series)
-        after = [one.obsoleted_by for one in members if one.obsoleted_by]
+        found = (await self._members([series])).get(series, [])
+        after = [one.obsoleted_by for one in found if one.obsoleted_by]
         places, names = among(after)
         sql = f"SELECT pid FROM sysmeta WHERE deleted = 0 AND pid IN ({places})"  # noqa: S608
         known = {row["pid"] for row in await self.db.read(sql, **names)} if after else set()
-        return head(members, known - {one.pid for one in members})
+        return head(found, known - {one.pid for one in found})
+
+    async def _members(self, series: Collection[str]) -> dict[str, list[Version]]:
+        places, names = among(series)
+        claims: dict[str, list[Version]] = {}
+        sql = f"SELECT {VERSION} FROM sysmeta WHERE deleted = 0 AND series IN ({places})"  # noqa: S608
+        for row in await self.db.read(sql, **names):
+            claims.setdefault(row["series"], []).append(version(row))
+        return {name: members(found) for name, found in claims.items()}
 
     async def versions(self, pid: str) -> list[str]:
         """From the oldest to the newest, as far as either side of a link is known."""
@@ -84,21 +91,26 @@ class Store:
         return chain(pid, list(links.values()))
 
     async def linked(self, objects: Mapping[str, Stored]) -> dict[str, Stored]:
-        """With what came before and after each, where only the other one says so. Another node's word on that counts
-        for nothing: it would hide what it does not like."""
+        """With what came before and after each, where only the other one says so, and without a series that it only
+        claims. Another node's word on that counts for nothing."""
         places, names = among(objects)
-        sql = f"SELECT pid, node, obsoletes, obsoleted_by FROM sysmeta WHERE deleted = 0 AND (obsoletes IN ({places}) "  # noqa: S608
         found = dict(objects)
-        for row in await self.db.read(f"{sql} OR obsoleted_by IN ({places})) ORDER BY uploaded", **names):
+        condition = f"(obsoletes IN ({places}) OR obsoleted_by IN ({places})) ORDER BY uploaded"
+        for other in await self._versions(condition, **names):
             for there, here in (("obsoletes", "obsoleted_by"), ("obsoleted_by", "obsoletes")):
-                one = found.get(row[there] or "")
-                if one and one.meta.authoritative_member_node == row["node"] and not getattr(one.meta, here):
-                    found[row[there]] = replace(one, meta=replace(one.meta, **{here: row["pid"]}))
+                pid = getattr(other, there) or ""
+                one = found.get(pid)
+                if one and not getattr(one.meta, here) and other.speaks_for(_version(one)):
+                    found[pid] = replace(one, meta=replace(one.meta, **{here: other.pid}))
+        if series := {one.meta.series_id for one in objects.values() if one.meta.series_id}:
+            real = {one.pid for some in (await self._members(series)).values() for one in some}
+            for pid in objects.keys() - real:
+                found[pid] = replace(found[pid], meta=replace(found[pid].meta, series_id=None))
         return found
 
     async def _versions(self, condition: str, **names: Value) -> list[Version]:
-        rows = await self.db.read(_VERSION + condition, **names)
-        return [Version(row["pid"], row["obsoletes"], row["obsoleted_by"], row["uploaded"]) for row in rows]
+        sql = f"SELECT {VERSION} FROM sysmeta WHERE deleted = 0 AND {condition}"  # noqa: S608
+        return [version(row) for row in await self.db.read(sql, **names)]
 
     async def content(self, one: Stored) -> AsyncIterator[bytes]:
         """Its bytes; only if it has a `blob`."""
@@ -256,3 +268,7 @@ class Store:
             tx.ring(BACKLOG)
 
         await self.db.write(add)
+
+
+def _version(one: Stored) -> Version:
+    return Version(one.meta.identifier, node=one.meta.authoritative_member_node or "", said_by=one.said_by)

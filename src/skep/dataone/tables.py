@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from skep.dataone.series import Version
 from skep.dataone.types import FormatType, Replica, SystemMetadata
 from skep.engines.db.base import Row, Tx, Value
 
@@ -78,6 +79,20 @@ STEPS = [
     CREATE INDEX dataone_copy_blob ON dataone_copy (blob);
     CREATE INDEX dataone_copy_modified ON dataone_copy (modified, pid)
     """,
+    # who said it; of what other nodes said in the name of one, versions and series are indexed again
+    """
+    ALTER TABLE sysmeta ADD COLUMN said_by TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sysmeta ADD COLUMN series_since BIGINT NOT NULL DEFAULT 0;
+    UPDATE sysmeta SET said_by = node, series_since = COALESCE((SELECT CAST(min(at) * 1000 AS BIGINT)
+        FROM sysmeta_history WHERE sysmeta_history.pid = sysmeta.pid), stamp);
+    UPDATE sysmeta SET said_by = COALESCE((SELECT node FROM sysmeta_history
+            WHERE sysmeta_history.pid = sysmeta.pid ORDER BY serial DESC LIMIT 1), node)
+        WHERE NOT EXISTS (SELECT 1 FROM replica WHERE replica.pid = sysmeta.pid AND replica.node = sysmeta.node);
+    INSERT INTO backlog (work, pid, at) SELECT 'index', pid, 0 FROM sysmeta WHERE said_by <> node
+        UNION SELECT 'index', obsoletes, 0 FROM sysmeta WHERE said_by <> node AND obsoletes IS NOT NULL
+        UNION SELECT 'index', obsoleted_by, 0 FROM sysmeta WHERE said_by <> node AND obsoleted_by IS NOT NULL
+        ON CONFLICT (work, pid) DO NOTHING
+    """,
 ]
 
 #: something about an object changed. Its stamp (milliseconds) is later than it ever was, so that whoever listed it sees
@@ -87,13 +102,14 @@ TOUCH = """
 """
 PUT_META = """
     INSERT INTO sysmeta (pid, series, node, format, kind, modified, uploaded, obsoletes, obsoleted_by, archived,
-        deleted, public, size, algorithm, checksum, serial, body, blob, start, stamp)
+        deleted, public, size, algorithm, checksum, serial, body, blob, start, stamp, said_by, series_since)
     VALUES (:pid, :series, :node, :format, :kind, :modified, :uploaded, :obsoletes, :obsoleted_by, :archived, 0,
-        :public, :size, :algorithm, :checksum, :serial, :body, :blob, :start, :stamp)
+        :public, :size, :algorithm, :checksum, :serial, :body, :blob, :start, :stamp, :said_by, :stamp)
     ON CONFLICT (pid) DO UPDATE SET series = excluded.series, node = excluded.node, format = excluded.format,
         kind = excluded.kind, modified = excluded.modified, uploaded = excluded.uploaded,
         obsoletes = excluded.obsoletes, obsoleted_by = excluded.obsoleted_by, archived = excluded.archived, deleted = 0,
-        public = excluded.public, serial = excluded.serial, body = excluded.body,
+        public = excluded.public, serial = excluded.serial, body = excluded.body, said_by = excluded.said_by,
+        series_since = CASE WHEN sysmeta.series = excluded.series THEN sysmeta.series_since ELSE excluded.stamp END,
         blob = COALESCE(excluded.blob, sysmeta.blob), start = COALESCE(excluded.start, sysmeta.start),
         stamp = CASE WHEN excluded.stamp > sysmeta.stamp THEN excluded.stamp ELSE sysmeta.stamp + 1 END
 """
@@ -118,11 +134,21 @@ class Stored(msgspec.Struct, frozen=True):
     #: None: we have no bytes of it
     blob: str | None
     start: int
+    #: the node whose word the system metadata is
+    said_by: str = ""
 
 
 def stored(row: Row, replicas: Sequence[Row] = ()) -> Stored:
     meta = msgspec.structs.replace(decode_meta(row["body"]), serial_version=row["serial"], replica=holders(replicas))
-    return Stored(meta, row["kind"], bool(row["deleted"]), row["blob"], row["start"] or 0)
+    return Stored(meta, row["kind"], bool(row["deleted"]), row["blob"], row["start"] or 0, row["said_by"])
+
+
+#: the columns of `version`
+VERSION = "pid, obsoletes, obsoleted_by, uploaded, node, said_by, series_since, series"
+
+
+def version(row: Row) -> Version:
+    return Version(*(row[name] for name in VERSION.split(", ")[:-1]))
 
 
 def holders(rows: Sequence[Row]) -> tuple[Replica, ...]:
@@ -133,7 +159,7 @@ def replica(row: Row) -> Replica:
     return Replica(row["node"], row["status"], row["verified"])
 
 
-def meta_row(meta: SystemMetadata, kind: FormatType, now: float) -> dict[str, Value]:
+def meta_row(meta: SystemMetadata, kind: FormatType, said_by: str, now: float) -> dict[str, Value]:
     """Without the place of its bytes."""
     return {
         "pid": meta.identifier,
@@ -153,6 +179,7 @@ def meta_row(meta: SystemMetadata, kind: FormatType, now: float) -> dict[str, Va
         "serial": meta.serial_version or 1,
         "body": msgspec.msgpack.encode(meta),
         "stamp": int(now * 1000),
+        "said_by": said_by,
     }
 
 

@@ -9,9 +9,12 @@ from skep.dataone.types import SystemMetadata
 from skep.engines.db.base import Tx, Value
 
 
-async def put_object(store: Store, meta: SystemMetadata, data: bytes | None, node: str) -> str:
-    """What was decided."""
-    return (await put_objects(store, [meta], data, node))[0]
+async def put_object(
+    store: Store, meta: SystemMetadata, data: bytes | None, node: str, *, sibling: bool = False
+) -> str:
+    """What was decided. `sibling`: the node is another Coordinating Node."""
+    brought = [Brought(pid=meta.identifier, meta=meta, start=None if data is None else 0)]
+    return (await _put(store, brought, data, node, sibling=sibling))[0]
 
 
 async def put_objects(store: Store, metas: Sequence[SystemMetadata], data: bytes | None, node: str) -> list[str]:
@@ -27,7 +30,9 @@ async def put_pack(store: Store, metas: Sequence[SystemMetadata], bodies: Sequen
     return await _put(store, brought, b"".join(bodies), node)
 
 
-async def _put(store: Store, brought: Sequence[Brought], data: bytes | None, node: str) -> list[str]:
+async def _put(
+    store: Store, brought: Sequence[Brought], data: bytes | None, node: str, *, sibling: bool = False
+) -> list[str]:
     async def chunks() -> AsyncIterator[bytes]:
         yield data or b""
 
@@ -42,7 +47,7 @@ async def _put(store: Store, brought: Sequence[Brought], data: bytes | None, nod
             "ON CONFLICT (source, pid) DO NOTHING",
             [{"source": source["source"], "pid": one.pid} for one in brought],
         )
-        found = await store.settling.settle(tx, source, brought, blob, store.clock.now())
+        found = await store.settling.settle(tx, source, brought, blob, store.clock.now(), sibling=sibling)
         return [found[one.pid].verdict for one in brought]
 
     return await store.db.write(work)
