@@ -204,6 +204,10 @@ async def test_reservations_in_both_spellings(cn: Served) -> None:
     assert refused.value.name == "IdentifierNotUnique"
     assert await official(cn, "hasReservation", "a/b", "bob") is True
     assert await official(cn, "hasReservation", "a/b", "eve") is False
+    matt = "CN=Matt Jones A729,O=Google,C=US,DC=cilogon,DC=org"
+    await official(cn, "reserveIdentifier", "my/new_pid", token=await cn.token(matt))
+    assert await official(cn, "hasReservation", "my/new_pid", matt) is True
+    assert await official(cn, "hasReservation", "my/new_pid", "CN=Matt Jones") is False
     answer = await _call(cn, "POST", "/cn/v2/reserve", {"pid": "c"}, bob)
     assert answer.status_code == 200
     async with cn.client() as client:

@@ -6,7 +6,7 @@ from typing import get_args
 from urllib.parse import unquote
 
 from skep.dataone.index import subjects
-from skep.dataone.pids import check, decode
+from skep.dataone.pids import check
 from skep.dataone.tables import Stored
 from skep.dataone.types import (
     Checksum,
@@ -86,7 +86,8 @@ async def reserve(call: Call) -> Answer:
 
 async def reservation(call: Call) -> Answer:
     call.caller.need("read")
-    subject = decode(call.names[1]) if len(call.names) > 1 else call.asked("subject")
+    # (a subject may hold blanks)
+    subject = unquote(call.names[1]) if len(call.names) > 1 else call.asked("subject")
     if await call.cn.store.reserved_for(call.pid) != subject:
         raise NotFound(f"{call.pid!r} is not reserved for {subject!r}")
     return Answer()
