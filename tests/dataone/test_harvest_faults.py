@@ -211,6 +211,23 @@ async def test_an_empty_list_deletes_nothing(farm: Farm, node: MemberNode) -> No
     assert await farm.same_as(node)
 
 
+async def test_what_vanished_is_counted_among_all_that_was_offered(farm: Farm, node: MemberNode) -> None:
+    """And where much is parked, among what is held."""
+    fill(node, 12)
+    for n in range(130):
+        node.put(f"poison{n}", b"<eml/>", EML, submitter=None)
+    held = await farm.add(node)
+    await farm.visit(held)
+    assert await farm.states(held) == {"held": 12, "parked": 130}
+    for amnesia, message in ((True, "lists 142 of 142 objects"), (False, "lists 12 of 142 objects")):
+        node.faults = Faults(amnesia=amnesia)
+        for n in range(0 if amnesia else 12):
+            node.delete(f"p{n}")
+        await farm.nodes.reconcile(SYSTEM, node.id)
+        failure = await farm.visit(held)
+        assert isinstance(failure, Failure) and message in failure.message
+
+
 async def test_reconciliation_finds_what_vanished_and_what_was_missed(farm: Farm, node: MemberNode) -> None:
     fill(node, 40)
     held = await farm.add(node)

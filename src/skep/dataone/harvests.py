@@ -71,7 +71,16 @@ _TAKE = f"""
         ORDER BY due LIMIT :most)
     RETURNING pid, due
 """  # noqa: S608
-_MISSING = "source = :source AND pass < :pass AND state IN ('held', 'parked', 'queued')"
+_OFFERED = "source = :source AND state IN ('held', 'parked', 'queued')"
+_MISSING = f"{_OFFERED} AND pass < :pass"
+#: all that a node offers and what of it the pass did not list; the same of what is held
+_COUNT = f"""
+    SELECT count(*) AS offered, count(CASE WHEN pass < :pass THEN 1 END) AS missing,
+        count(CASE WHEN state = 'held' THEN 1 END) AS held,
+        count(CASE WHEN state = 'held' AND pass < :pass THEN 1 END) AS lost,
+        min(CASE WHEN pass < :pass THEN pid END) AS first, max(CASE WHEN pass < :pass THEN pid END) AS last
+    FROM offer WHERE {_OFFERED}
+"""  # noqa: S608
 
 
 class Harvests:
@@ -275,16 +284,12 @@ class Harvests:
             await tx.rows(sql, now=now, urn=node["urn"])
             return ""
         known = {"source": body.source, "pass": node["pass"]}
-        rows = await tx.rows(
-            f"SELECT count(*) AS n, min(pid) AS first, max(pid) AS last FROM offer WHERE {_MISSING}",  # noqa: S608
-            **known,
-        )
-        held = await tx.rows(
-            "SELECT count(*) AS n FROM offer WHERE source = :source AND state = 'held'", source=body.source
-        )
-        gone, all = int(rows[0]["n"]), int(held[0]["n"])
-        loss = hashlib.blake2b(f"{gone} {rows[0]['first']} {rows[0]['last']}".encode(), digest_size=8).hexdigest()
-        if gone > max(_FEW, all * _MOST_MISSING) and node["accepted"] != loss:
+        (row,) = await tx.rows(_COUNT, **known)
+        gone, all = int(row["missing"]), int(row["offered"])
+        loss = hashlib.blake2b(f"{gone} {row['first']} {row['last']}".encode(), digest_size=8).hexdigest()
+        # (of what is held too: where much is parked it would be a small share of everything)
+        many = _too_many(gone, all) or _too_many(int(row["lost"]), int(row["held"]))
+        if many and node["accepted"] != loss:
             # it is listed once more, and then a person decides
             await tx.rows("UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn", urn=node["urn"])
             return f"{loss} {gone} of {all}"
@@ -330,6 +335,10 @@ class Harvests:
         for ran in body.ran:
             await self._replication.ran(tx, ran, now)
         return Queued(await self._due(tx, node), limits=limits_of(node))
+
+
+def _too_many(missing: int, all: int) -> bool:
+    return missing > max(_FEW, all * _MOST_MISSING)
 
 
 def _wanted(pid: str, row: Row | None) -> Wanted:
