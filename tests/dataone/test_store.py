@@ -1,15 +1,20 @@
 """What is stored of objects, and what can be asked of it, on each database."""
 
+import pytest
+from msgspec.structs import replace
+
 from skep.dataone.decide import Verdict
 from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule
-from skep.model.caller import SYSTEM
+from skep.errors import NotAllowed
+from skep.model.caller import SYSTEM, Caller
 from skep.testing.offers import put_object
 from skep.topics.service import CHANGES, Topics
 from tests.dataone.farm import CN
 from tests.dataone.objects import NODE, meta_of
 
 DATA = b"<eml/>"
+ANYBODY = Caller("anonymous", frozenset({"read"}))
 
 
 async def content(store: Store, pid: str) -> bytes:
@@ -78,6 +83,23 @@ async def test_series_and_versions_from_either_side(store: Store) -> None:
     assert await put_object(store, meta_of("d", b"5", series_id="a"), b"5", NODE) == "illegal"
     foreign = meta_of("e", b"6", series_id="s", submitter="eve", rights_holder="eve", authoritative_member_node="urn:x")
     assert await put_object(store, foreign, b"6", "urn:x") == "unauthorised"
+
+
+async def test_a_series_is_explained_by_its_head(store: Store) -> None:
+    links = (("b", {"date_uploaded": 1}), ("a", {"obsoletes": "b", "date_uploaded": 3}), ("old", {"date_uploaded": 0}))
+    for pid, more in links:
+        await put_object(store, meta_of(pid, DATA, series_id="s", **more), DATA, NODE)
+    story = await store.explain(SYSTEM, "s")
+    assert (story.series, story.pid, story.members) == ("s", "a", ["old", "b", "a"])
+    assert story == replace(await store.explain(SYSTEM, "a"), series="s", members=story.members)
+    await put_object(store, meta_of("c", DATA, series_id="s", obsoletes="a", access_policy=None), DATA, NODE)
+    assert (await store.explain(SYSTEM, "s")).pid == "c"
+    story = await store.explain(ANYBODY, "s")
+    assert (story.pid, story.state, story.members, story.chapters) == ("s", "series", ["old", "b", "a"], [])
+    await put_object(store, meta_of("d", DATA, series_id="hidden", access_policy=None), DATA, NODE)
+    for unseen in ("hidden", "nothing"):
+        with pytest.raises(NotAllowed):
+            await store.explain(ANYBODY, unseen)
 
 
 async def test_listing_shows_what_somebody_may_read(store: Store) -> None:

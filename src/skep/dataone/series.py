@@ -87,3 +87,11 @@ def chain(start: str, links: Sequence[Version]) -> list[str]:
         while (pid := step.get(found[place])) is not None and pid not in found:
             found.insert(0 if place == 0 else len(found), pid)
     return found
+
+
+def in_order(members: Sequence[Version], newest: str) -> list[str]:
+    """Their identifiers, oldest first: as far as links lead to the newest by these, the others by their dates."""
+    by_pid = {one.pid: one for one in members}
+    linked = [pid for pid in chain(newest, members) if pid in by_pid]
+    others = sorted(by_pid.keys() - {*linked}, key=lambda pid: (by_pid[pid].uploaded, pid))
+    return [*others, *linked]

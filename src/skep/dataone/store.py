@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from skep.clock import Clock
 from skep.dataone.formats import FormatList, Formats
 from skep.dataone.packs import Packs
-from skep.dataone.series import Version, chain, head, members
+from skep.dataone.series import Version, chain, head, in_order, members
 from skep.dataone.settle import Settling
 from skep.dataone.tables import BACKLOG, STEPS, VERSION, WAIT, Stored, stored, version
 from skep.dataone.types import PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
@@ -185,10 +185,12 @@ class Store:
         return [Chapter(*(row[name] for name in Chapter.__struct_fields__)) for row in rows]
 
     async def explain(self, caller: Caller, pid: str) -> Story:
-        """Everything that was done with it, for whoever may know of it."""
+        """Everything that was done with it, or with the head of this series, for whoever may know of it."""
         caller.need("read")
         one = (await self.get_many([pid], deleted=True)).get(pid)
-        if not caller.may("private") and (one is None or not one.meta.may("read", frozenset({PUBLIC, caller.subject}))):
+        if one is None and (found := (await self._members([pid])).get(pid)):
+            return await self._explain_series(caller, pid, found)
+        if one is None or not _shows(one, caller):
             caller.need("private")
         rows = await self.db.read(
             "SELECT urn AS node, state, reason, tries, due FROM offer "
@@ -213,6 +215,15 @@ class Store:
             chapters=chapters,
             aside=aside,
         )
+
+    async def _explain_series(self, caller: Caller, series: str, members: Sequence[Version]) -> Story:
+        objects = await self.get_many([one.pid for one in members])
+        seen = {pid for pid, one in objects.items() if _shows(one, caller)}
+        if not seen:
+            caller.need("private")
+        newest = await self.head(series) or ""
+        story = await self.explain(caller, newest) if newest in seen else Story(series, "series")
+        return replace(story, series=series, members=[pid for pid in in_order(members, newest) if pid in seen])
 
     async def history(self, pid: str) -> list[tuple[float, str, SystemMetadata]]:
         """When, from which node, and what; newest last."""
@@ -272,3 +283,7 @@ class Store:
 
 def _version(one: Stored) -> Version:
     return Version(one.meta.identifier, node=one.meta.authoritative_member_node or "", said_by=one.said_by)
+
+
+def _shows(one: Stored, caller: Caller) -> bool:
+    return caller.may("private") or one.meta.may("read", frozenset({PUBLIC, caller.subject}))

@@ -104,7 +104,7 @@ class Story(msgspec.Struct, frozen=True):
     """Why an object is, or is not, there."""
 
     pid: str
-    #: stored, deleted or unknown
+    #: stored, deleted or unknown; series: its head is not for the caller
     state: str
     format: str = ""
     #: its bytes are here
@@ -116,6 +116,10 @@ class Story(msgspec.Struct, frozen=True):
     chapters: list[Chapter] = []
     #: what a node gave instead, until the right bytes come
     aside: list[Aside] = []
+    #: where a series was asked for: its name, and of its members those that the caller may see, oldest first. The story
+    #: is that of its head then
+    series: str = ""
+    members: list[str] = []
 
 
 class Indexing(msgspec.Struct, frozen=True):

@@ -105,9 +105,17 @@ def _state(one: MemberNode) -> str:
     return "paused" if one.paused else "harvested"
 
 
+def _tell_series(story: Story) -> list[str]:
+    head = "its head is not for you" if story.state == "series" else f"its head is {story.pid}"
+    return [f"{story.series} is a series, {head}", "members: " + ", ".join(story.members)]
+
+
 def _tell(story: Story, now: float) -> list[str]:
+    lines = _tell_series(story) if story.series else []
+    if story.state == "series":
+        return lines
     kept = "with its bytes" if story.kept else "without its bytes"
-    lines = [f"{story.pid} is {story.state}" + (f" as {story.format}, {kept}" if story.format else "")]
+    lines.append(f"{story.pid} is {story.state}" + (f" as {story.format}, {kept}" if story.format else ""))
     if len(story.versions) > 1:
         lines.append("versions: " + " -> ".join(story.versions))
     lines += [f"replica at {node}: {status}" for node, status in story.replicas.items()]

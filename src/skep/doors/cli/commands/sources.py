@@ -118,7 +118,9 @@ DATAONE = (
     verb("replay", "try again what is parked").takes(
         _NODE, JSON, arg("--pid PID", "this object, whatever its state", default="")
     ),
-    verb("explain", "why an object is, or is not, there").takes(arg("PID", "the object's identifier"), JSON),
+    verb("explain", "why an object is, or is not, there").takes(
+        arg("PID", "an object's identifier, or a series"), JSON
+    ),
     verb("index", "how far the index of records is").takes(
         either(
             const("--bulk", "bulk", True, "bulk-load mode: nothing is indexed"),
