@@ -1,10 +1,12 @@
 """Records in Skep's own search, and the page of each."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from skep.doors.cli.main import main
 from skep.doors.pages.records import box
 from skep.model.caller import SYSTEM
 from skep.testing.documents import ORE, eml, resource_map
@@ -38,7 +40,8 @@ async def test_search_leads_to_the_page(cn: Served) -> None:
         assert page.status_code == 200
         for part in (
             *("Glaciers &lt;of&gt; the north", "<p>Cold.</p>", "Ada B. Lovelace", "glacier · ice core", "Cold Places"),
-            *("1999-01-01 to 2003-07-14", "Tarfala valley", 'class="box"', "67.5 to 68.2 N, 18.1 to 18.9 E"),
+            *("1999-01-01 to 2003-07-14", "Tarfala valley", 'class="box"', "67.5°N to 68.2°N, 18.1°E to 18.9°E"),
+            *(">60°N</text>", ">30°S</text>", ">0°</text>", ">120°W</text>", ">180°E</text>"),
             *("There is a newer version", "data%2F1", "absent", "text/csv", "Dryas octopetala"),
         ):
             assert part in page.text, part
@@ -52,6 +55,22 @@ async def test_search_leads_to_the_page(cn: Served) -> None:
             await client.get("/api/v1/search", params={"q": "type:record glaciers"}, headers={"accept": "*/*"})
         ).json()
         assert sorted(one["id"] for one in found["records"]) == sorted([TRICKY, "new"])
+
+
+async def test_a_series_is_explained_on_the_command_line(
+    cn: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cn.put("v1", eml("One"), series_id="my.series")
+    await cn.put("v2", eml("Two"), series_id="my.series", obsoletes="v1")
+    monkeypatch.setenv("SKEP_URL", cn.url)
+    monkeypatch.setenv("SKEP_TOKEN", await cn.token("ann"))
+    assert await asyncio.to_thread(main, ["dataone", "explain", "my.series"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[:2] == ["my.series is a series, its head is v2", "members: v1, v2"]
+    assert told[2].startswith("v2 is stored as eml:"), "and its story"
+    await cn.put("v3", eml("Three"), series_id="my.series", obsoletes="v2", access_policy=None)
+    assert await asyncio.to_thread(main, ["dataone", "explain", "my.series"]) == 0
+    assert capsys.readouterr().out == "my.series is a series, its head is not for you\nmembers: v1, v2\n"
 
 
 async def test_a_node_has_a_page_of_its_own(cn: Served) -> None:
@@ -83,4 +102,8 @@ def test_boxes() -> None:
     across = box(sides)
     assert across is not None
     assert across.parts == ((350.0, 80.0, 10.0, 20.0), (0.0, 80.0, 10.0, 20.0))
+    assert across.text == "10°S to 10°N, 170°E to 170°W"
     assert box({**sides, "westBoundCoord": None}) is None
+    point = box({"westBoundCoord": -5.5, "eastBoundCoord": -5.5, "southBoundCoord": 0.0, "northBoundCoord": 0.0})
+    assert point is not None and point.parts == ((174.0, 89.5, 1.0, 1.0),), "in the middle of what is drawn"
+    assert point.text == "0°, 5.5°W"

@@ -17,6 +17,7 @@ from skep.model.caller import Caller
 from skep.model.dataone import MemberNode
 from skep.model.source import Source
 
+LATITUDES, LONGITUDES = "SN", "WE"
 _SIDES = ("west", "south", "east", "north")
 #: members of a resource map, and maps of a record, that are shown
 _SHOWN, _MAPS = 200, 3
@@ -36,9 +37,25 @@ def box(values: dict[str, Any]) -> Box | None:
         return None
     west, south, east, north = (float(side) for side in sides if side is not None)
     spans = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
-    height = max(north - south, 1.0)
-    parts = tuple((left + 180, 90 - north, max(right - left, 1.0), height) for left, right in spans)
-    return Box(parts, f"{south:g} to {north:g} N, {west:g} to {east:g} E")
+    y, height = _wide(90 - north, 90 - south)
+    across = (_wide(left + 180, right + 180) for left, right in spans)
+    text = f"{_range(south, north, LATITUDES)}, {_range(west, east, LONGITUDES)}"
+    return Box(tuple((x, y, width, height) for x, width in across), text)
+
+
+def _wide(start: float, end: float) -> tuple[float, float]:
+    """Start and length of what can be seen; a point is in the middle of it."""
+    length = max(end - start, 1.0)
+    return (start + end - length) / 2, length
+
+
+def _range(start: float, end: float, letters: str) -> str:
+    return " to ".join(dict.fromkeys(degrees(value, letters) for value in (start, end)))
+
+
+def degrees(value: float, letters: str) -> str:
+    """Such as 30°S; `letters` are those of negative and positive ones."""
+    return f"{abs(value):g}°{letters[value > 0] if value else ''}"
 
 
 @get("/record")
@@ -59,6 +76,8 @@ async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> R
         kind=found.kind,
         values=values,
         box=box(values),
+        meridians=[(at + 180, degrees(at, LONGITUDES)) for at in range(-180, 181, 30)],
+        parallels=[(90 - at, degrees(at, LATITUDES)) for at in range(-90, 91, 30)],
         times=[instant(values[name])[:10] for name in ("beginDate", "endDate") if name in values],
         members=members,
         versions=await core.dataone.store.versions(pid),
