@@ -12,6 +12,7 @@ from skep.engines.index.library import write_book
 from skep.engines.index.ranking import (
     BASENAME,
     DEFINITION,
+    MEMBER,
     STEM,
     SUBSTRING,
     WHOLE_NAME,
@@ -201,6 +202,8 @@ def test_points() -> None:
     assert score(Facts((WORD, WORD), together=2)) > score(Facts((WORD, WORD), together=1))
     assert score(Facts((WORD,), marks=TEST)) < score(Facts((WORD,)))
     assert score(Facts((WORD,), marks=TEST)) > score(Facts((SUBSTRING,)))
+    assert score(Facts((MEMBER,))) > score(Facts((0,), path=STEM)) > score(Facts((WORD,), lines=20_000))
+    assert score(Facts((DEFINITION,))) > score(Facts((WORD,), path=STEM, lines=20_000)) > score(Facts((0,), path=STEM))
     assert [name for name, _ in parts(Facts((WORD,), path=STEM, lines=2, marks=TEST))] == [
         "whole word",
         "the file's name",

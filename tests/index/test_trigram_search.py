@@ -13,7 +13,7 @@ from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.show import Show
 from skep.errors import BadQuery
 from skep.model.search import And, Counted, FileHit, Limits, Line, Not, Or, Term, Within
-from skep.search.query import parse
+from skep.search.query import ask, parse
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, find, places
 
 FILES = {
@@ -44,6 +44,22 @@ async def test_a_query_is_true_for_whole_files(searcher: TrigramSearcher, adopt:
     assert await paths(searcher, "helper -(file:doc or file:odd)") == ["src/helper.c", "src/main.c"]
     assert await paths(searcher, r"/^int \w+\(.*\)$/ -/main/") == ["src/helper.c"]
     assert await paths(searcher, "zz or file:empty") == ["doc/empty.md"]
+
+
+async def test_files_of_a_name_are_found_behind_many_of_a_folder(searcher: TrigramSearcher, adopt: Adopt) -> None:
+    """Not every path is looked at: those whose name may be what is asked for first."""
+    named = dict.fromkeys((b"x/research.c", b"y/search.c", b"z/search"), b"x\n")
+    await adopt({b"a/search/%03d.c" % n: b"x\n" for n in range(300)} | named)
+    for text in ("search", "/sea(r)ch/"):
+        hits = searcher.search(ask(f"type:path {text}").query, VISIBLE, Limits(lines=5, look=10, explain=True))
+        found = [hit async for hit in hits]
+        names = [(hit.path, [reason.name for reason in hit.why]) for hit in found]
+        assert names[:3] == [
+            ("z/search", ["the file's whole name"]),
+            ("y/search.c", ["the file's name"]),
+            ("x/research.c", ["in the file's name"]),
+        ]
+        assert names[3] == ("a/search/000.c", ["in a folder's name"])
 
 
 async def test_lines_are_those_of_every_word_that_was_wanted(searcher: TrigramSearcher, adopt: Adopt) -> None:

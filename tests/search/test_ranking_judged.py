@@ -52,6 +52,22 @@ HOUSE = {
     "lib/Lib.rs": "mod stairs;\nuse stairs::up;\n",
     "lib/steps.rs": "struct Stairs;\n",
     "lib/mixed.py": "# the key cannot be had, find another\n",
+    "lib/chimney.py": "def smoke():\n    return None\n",
+    "lib/fire.py": "chimney(1)\nchimney(2)\nchimney(3)\n" * 100,
+    "lib/sweep.py": "class chimney:\n    pass\n",
+    "lib/count.py": "chimney = 2\n",
+    "docs/chimney.md": "It smokes.\n",
+    "tests/chimney.py": "def test_smoke():\n    pass\n",
+}
+#: what is found by its path
+ROOMS = {
+    "attic/garden/fence.py": "pass\n",
+    "attic/garden/gate.py": "pass\n",
+    "attic/gardener.py": "pass\n",
+    "lib/garden.py": "pass\n",
+    "lib/garden": "pass\n",
+    "tests/garden/gate.py": "pass\n",
+    "vendor/x/garden.py": "pass\n",
 }
 
 #: query, better, worse
@@ -81,12 +97,34 @@ JUDGED = [
     ("conf/house.json", "conf/house.json", "lib/reads.py"),
     ("roof", "lib/roof.py", "examples/roof.py"),
     ("stairs", "lib/steps.rs", "lib/Lib.rs"),
+    ("chimney", "lib/sweep.py", "lib/chimney.py"),
+    ("chimney", "lib/count.py", "lib/chimney.py"),
+    ("chimney", "lib/chimney.py", "lib/fire.py"),
+    ("chimney", "lib/chimney.py", "docs/chimney.md"),
+    ("chimney", "lib/fire.py", "tests/chimney.py"),
+    *[
+        (query, better, worse)
+        for query in ("type:path garden", "file:garden", 'file:"garden"', "type:file file:garden")
+        for better, worse in (
+            ("lib/garden", "lib/garden.py"),
+            ("lib/garden.py", "attic/gardener.py"),
+            ("lib/garden.py", "vendor/x/garden.py"),
+            ("attic/gardener.py", "attic/garden/fence.py"),
+            ("attic/garden/fence.py", "attic/garden/gate.py"),
+            ("vendor/x/garden.py", "attic/garden/fence.py"),
+            ("attic/garden/gate.py", "tests/garden/gate.py"),
+        )
+    ],
+    ("type:path garden.py", "lib/garden.py", "vendor/x/garden.py"),
+    ("type:path /garden(er)?/", "attic/gardener.py", "attic/garden/fence.py"),
+    ("type:path d", "lib/garden.py", "attic/garden/fence.py"),
+    ("chimney file:py", "lib/chimney.py", "lib/fire.py"),
 ]
 
 
 @pytest.fixture
 async def shelves(library: Library) -> Library:
-    for name, files in (("a/copies", COPIES), ("b/http", HTTP), ("c/house", HOUSE)):
+    for name, files in (("a/copies", COPIES), ("b/http", HTTP), ("c/house", HOUSE), ("d/rooms", ROOMS)):
         await library.add(name, files)
         await library.analyse(files)
     return library

@@ -39,6 +39,8 @@ _PATH = {
     STEM: ("the file's name", 160.0),
     WHOLE_NAME: ("the file's whole name", 320.0),
 }
+#: what a file of that name has at least, whatever its text says: more than uses can make up
+_NAMED = 240.0
 _MARKS = (
     (TEST, "test", -130.0),
     (VENDORED, "vendored", -150.0),
@@ -102,7 +104,9 @@ def parts(facts: Facts) -> list[tuple[str, float]]:
             if not match & OTHER_CASE:
                 made.append(("in another case", _OTHER_CASE / terms))
     if facts.path:
-        made.append(_PATH[facts.path])
+        name, points = _PATH[facts.path]
+        in_text = sum([points for _, points in made])
+        made.append((name, max(points, _NAMED - in_text) if facts.path >= STEM else points))
     if terms > 1:
         near = Near.of(facts.near)
         several = (

@@ -21,9 +21,8 @@ def narrow(compiled: Compiled) -> Filter | None:
 
 def likely(compiled: Compiled) -> Filter:
     """Documents whose paths promise the best hits."""
-    asked = [term for term in compiled.shown if term.field == "any"]
-    found = [_Narrower(compiled).path(term) for term in asked]
-    return any_of([one for one in found if one is not None])
+    plans = compiled.endings if compiled.by_path else [compiled.finders[term].plan for term in compiled.placed]
+    return any_of(_Narrower(compiled).paths(plans))
 
 
 def among(numbers: Iterable[int]) -> Filter:
@@ -45,6 +44,7 @@ class _Narrower:
     def __init__(self, compiled: Compiled) -> None:
         self._plans = {term: finder.plan for term, finder in compiled.finders.items() if term.field != "branch"}
         groups = sum(_groups(plan) * (2 if term.field == "any" else 1) for term, plan in self._plans.items())
+        groups += sum(map(_groups, compiled.endings))
         #: of one literal; 0: there are too many of them
         self._keys = min(_MOST_CLAUSES // max(1, groups), _MOST_KEYS)
 
@@ -73,9 +73,8 @@ class _Narrower:
             return any_of([self._plan(plan, "grams"), self._plan(plan, "path_grams")])
         return self._plan(plan, "path_grams" if term.field == "path" else "grams")
 
-    def path(self, term: Term) -> Filter | None:
-        plan = self._plans.get(term)
-        return None if plan is None or not self._keys else self._plan(plan, "path_grams")
+    def paths(self, plans: Iterable[Plan | None]) -> list[Filter]:
+        return [self._plan(plan, "path_grams") for plan in plans if plan is not None and self._keys]
 
     def _plan(self, plan: Plan, field: str) -> Filter:
         match plan:

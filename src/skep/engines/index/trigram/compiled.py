@@ -8,6 +8,9 @@ from threading import Lock
 from skep.engines.index.books import name_number
 from skep.engines.index.trigram.finders import finder
 from skep.engines.index.trigram.match import Finder
+from skep.engines.index.trigram.pattern import understood
+from skep.engines.index.trigram.plan import Plan, plan
+from skep.engines.index.trigram.syntax import Cat, Chars, NotUnderstood, bits
 from skep.errors import BadQuery
 from skep.model.search import And, Not, Or, Query, Term, terms
 
@@ -60,12 +63,26 @@ class Compiled:
         self.divided = _is_divided(query)
         #: whose matches in a path are shown
         self.named = tuple(term for term in wanted if term.field in ("any", "path"))
+        #: whose place in a path counts: what only narrows where text is looked for says nothing about a file
+        self.placed = tuple(term for term in self.named if term.field == "any" or not self.shown)
+        #: paths are all that is asked for
+        self.by_path = bool(self.placed) and not self.shown
+        #: what the best of those paths hold
+        self.endings = [ending for term in self.placed if self.by_path and (ending := _ending(term)) is not None]
         #: numbers of the names that are asked for as they are written
         self.names = _names(self.shown)
 
     def done(self) -> None:
         for term, used in self.finders.items():
             self._shelf.put(term, used)
+
+
+def _ending(term: Term) -> Plan | None:
+    """What a path holds whose name ends with a match, or goes on with an extension; None: who knows."""
+    try:
+        return plan(Cat((understood(term).node, Chars(bits(".\n")))))
+    except NotUnderstood:
+        return None
 
 
 def _names(shown: tuple[Term, ...]) -> list[int]:

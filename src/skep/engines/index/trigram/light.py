@@ -96,7 +96,6 @@ class Sieve:
         self._compiled = compiled
         self._gains = gains
         self._shard = shard
-        self._named = [term for term in compiled.shown if term.field == "any"]
         self.likely: Mask | None = masks.likely()
 
     def lights(self, reading: Reading, nths: Ids) -> list[Light]:
@@ -138,8 +137,8 @@ class Sieve:
 
     def _path(self, document: int) -> int:
         """The best place that a term matches in its path."""
-        if self.likely is None or not self.likely[document]:
+        if not self._compiled.by_path and (self.likely is None or not self.likely[document]):
             return 0
         path = self._shard.path(document)
-        spans = [span for term in self._named for span in self._compiled.finders[term].spans(path)]
+        spans = [span for term in self._compiled.placed for span in self._compiled.finders[term].spans(path)]
         return max((path_place(path, *span) for span in spans), default=0)

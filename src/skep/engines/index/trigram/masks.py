@@ -51,8 +51,11 @@ class Masks:
 
     def likely(self) -> Mask | None:
         """The documents whose paths promise the best hits; None: no path promises anything."""
-        masks = [self._possible(term) for term in self._compiled.shown if term.field == "any"]
-        known = [mask for mask in masks if mask is not None]
+        if self._compiled.by_path:
+            known = [self._shard.path_postings.mask(ending) for ending in self._compiled.endings]
+        else:
+            masks = [self._possible(term) for term in self._compiled.placed]
+            known = [mask for mask in masks if mask is not None]
         return np.logical_or.reduce(known) if known else None
 
     def _certain(self, query: Term | Within | Language) -> Mask | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from skep.engines.index.dialect import compile_term, searcher
 from skep.engines.index.trigram.match import MOST_SPANS, Matches, Span, Text, Watch
-from skep.engines.index.trigram.parse import parse
+from skep.engines.index.trigram.parse import Parsed, parse
 from skep.engines.index.trigram.plan import Plan, plan
 from skep.engines.index.trigram.prefilter import prefilter
 from skep.engines.index.trigram.scanned import Scanned
@@ -21,6 +21,12 @@ _FIRST_STRIDE, _LAST_STRIDE, _QUICK = 4096, 1 << 22, 0.005
 #: instructions times bytes for one call into RE2, which cannot be interrupted. Of a line that is longer than this
 #: allows (megabytes for a pattern of ordinary size) only the beginning is matched.
 _MOST_STEPS = 100_000_000
+
+
+def understood(term: Term) -> Parsed:
+    if term.regex:
+        return parse(term.pattern, not term.case)
+    return Parsed(literal(term.pattern, not term.case), by_line=False)
 
 
 class Pattern(Scanned):
@@ -40,14 +46,10 @@ class Pattern(Scanned):
             self._by_line = True
 
     def _understand(self, term: Term) -> None:
-        if term.regex:
-            parsed = parse(term.pattern, not term.case)
-            node, self._by_line = parsed.node, parsed.by_line
-        else:
-            node = literal(term.pattern, not term.case)
-        self.plan = plan(node)
+        parsed = understood(term)
+        self.plan, self._by_line = plan(parsed.node), parsed.by_line
         if not self._by_line:
-            self._prefilter = prefilter(node)
+            self._prefilter = prefilter(parsed.node)
 
     def find(self, text: Text, runs: Sequence[Span], watch: Watch, found: Matches) -> None:
         if self._spent > _WORTH:

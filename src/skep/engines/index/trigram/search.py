@@ -1,5 +1,6 @@
 """Answers a query on a snapshot. Runs in a thread."""
 
+import sys
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import product
@@ -116,6 +117,8 @@ class Search:
         #: lines that are looked at, and bytes of text, for the sake of the order
         self._look = _TOGETHER * limits.look if several else limits.look
         self._look_bytes = _LOOK_TOGETHER if several else _LOOK_BYTES
+        if self._compiled.by_path:  # nothing is read
+            self._look_bytes = sys.maxsize
         self._sizes = self._reads()
         self._files = self._lines = self._looked = self._bytes = 0
         self._is_whole = True
