@@ -1,6 +1,7 @@
 """What a query means, what is shown of a line, and where a search ends."""
 
 import asyncio
+import itertools
 import threading
 
 import numpy as np
@@ -118,6 +119,11 @@ async def test_limits(searcher: TrigramSearcher, adopt: Adopt) -> None:
     hits = searcher.search(parse("file:f0"), VISIBLE, Limits(lines=10))
     assert len([hit async for hit in hits]) == 10
     assert not hits.partial
+    for rank, files in itertools.product((True, False), (20, 19)):
+        hits = searcher.search(parse("word"), VISIBLE, Limits(lines=files, lines_per_file=0, rank=rank, count=1000))
+        found = [hit async for hit in hits]
+        assert {(hit.lines, hit.more) for hit in found} == {((), False)}
+        assert (len(found), hits.partial, hits.counted) == (files, files < 20, Counted(20, 200))
     hits = searcher.search(parse("word"), VISIBLE, Limits(lines=1000, seconds=0.0))
     assert [hit async for hit in hits] == []
     assert hits.partial

@@ -46,7 +46,7 @@ class Finder:
     async def files(self, caller: Caller, asked: Asked, limits: Limits) -> Hits:
         query = await self._catalogue.resolve(asked.query)
         if asked.kind != "line":
-            limits = msgspec.structs.replace(limits, lines_per_file=1, context=0)
+            limits = msgspec.structs.replace(limits, lines_per_file=0, context=0)
         visible = self._catalogue.visible(caller)
         if not asked.commit:
             return self._searcher.search(query, visible, limits, self._catalogue.gains)
@@ -58,7 +58,7 @@ class Finder:
         """`limits.lines` lines of files that were not shown; at least `look_at` lines are looked at."""
         wanted = max(shown.lines + limits.lines + 1, look_at)
         divided = asked.kind == "line" and not shown.files
-        per_file = limits.lines_per_file if asked.kind == "line" else 1
+        per_file = limits.lines_per_file if asked.kind == "line" else 0
         while True:
             whole = msgspec.structs.replace(limits, lines=wanted, look=max(limits.look, wanted))
             share, most = limits.lines if divided else 0, shown.head or per_file

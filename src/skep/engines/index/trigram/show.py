@@ -26,13 +26,13 @@ class Show:
     def hit(self, light: Light, most: int) -> FileHit:
         shard, document = light.shard, light.document
         path = shard.path(document)
-        lines = light.best_lines(most)
+        lines = light.best_lines(most) if most else []
         return FileHit(
             int(shard.sources[document]),
             path.decode("utf-8", "backslashreplace"),
             shard.blob(document),
             tuple(self._lines(_Text(shard, document), lines)) if lines else (),
-            len(lines) < light.facts.lines,
+            most > 0 and len(lines) < light.facts.lines,
             shard.language(document),
             int(shard.marks[document]),
             int(shard.branches[document]),
