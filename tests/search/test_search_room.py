@@ -255,6 +255,46 @@ async def test_pages_of_files_that_branches_have_different(library: Library, tmp
         assert len(seen) == len(set(seen)) == 3 * (6 + 6)
 
 
+async def test_a_hit_is_shown_at_the_branch_that_was_asked_for(library: Library, tmp_path: Path) -> None:
+    await library.add("a/b", {"x.py": "start\n"})
+    id, number = library.ids["a/b"]
+    files = [
+        msgspec.structs.replace(document(f"{bits}.py", f"zebra {bits}\n"), branches=bits) for bits in (0b111, 0b011)
+    ]
+    shards = TrigramBuilder().build(number, files, tmp_path / "branches", lambda _: None)
+    tips = tuple(Tip(name, nth * 40) for name, nth in (("main", "1"), ("release/2", "2"), ("old", "3")))
+    assert await library.adoption.adopt(Fence(id, 1, 5000.0), Delta(id, number, tips, None, shards), 0.0)
+
+    async def shown(text: str) -> dict[str, tuple[str, str]]:
+        return {hit.path: (hit.branch, hit.commit[:1]) for hit in (await library.search(text)).hits}
+
+    main, release, old = ("main", "1"), ("release/2", "2"), ("old", "3")
+    assert await shown("zebra") == {"3.py": main, "7.py": main}
+    assert await shown("branch:release zebra") == {"3.py": release, "7.py": release}
+    assert await shown('zebra (branch:"old" or branch:release)') == {"3.py": release, "7.py": release}
+    assert await shown("zebra branch:^(old|main)$ branch:old") == {"7.py": main}
+    assert await shown("zebra branch:old or content:zebra") == {"3.py": main, "7.py": old}
+    assert await shown("zebra -branch:old") == {"3.py": main}
+    (hit,) = (await library.search("branch:old")).hits
+    assert (hit.branch, hit.branches) == ("old", ("main", "release/2", "old"))
+
+
+async def test_files_that_are_all_shown_are_all(library: Library) -> None:
+    """However many lines each of them has that nobody asked for."""
+    await library.add("a/b", {f"needle{n}.py": "needle\n" * 9 for n in range(4)})
+    for text in ("type:file needle", "type:path needle", "type:path needle content:needle"):
+        for lines in (3, 4):
+            limits, more = Limits(seconds=60.0, lines=lines), lines < 4
+            answer = await library.search(text, limits)
+            assert (len(answer.hits), answer.partial, bool(answer.next_page)) == (lines, more, more)
+            assert not any(hit.lines or hit.more for hit in answer.hits)
+            *_, summary = [item async for item in await library.core.search.stream(READER, text, limits)]
+            assert isinstance(summary, SearchSummary)
+            assert (summary.files, summary.partial) == (lines, more)
+    found = (await library.search("type:file needle")).facets
+    assert found is not None and found.exact
+
+
 async def test_pages_of_sources(library: Library) -> None:
     for n in range(5):
         await library.add(f"s/{n}", {"a": "x\n"})

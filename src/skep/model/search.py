@@ -67,6 +67,19 @@ def terms(query: Query) -> Iterator[Term]:
                 yield from terms(part)
 
 
+def positive(query: Query, negated: bool = False) -> Iterator[Term]:
+    """Those that are to match."""
+    match query:
+        case Term():
+            if not negated:
+                yield query
+        case Not():
+            yield from positive(query.part, not negated)
+        case And() | Or():
+            for part in query.parts:
+                yield from positive(part, negated)
+
+
 #: of a query
 MOST_CHARACTERS = 10_000
 
@@ -81,7 +94,7 @@ def check_length(text: str) -> None:
 class Limits(msgspec.Struct, frozen=True):
     #: matching lines to return; a file that only its path or its branch brought in counts as one
     lines: int = 50
-    #: matching lines of one file
+    #: matching lines of one file; 0: files are wanted, and none of their lines
     lines_per_file: int = 10_000
     #: so many lines are divided among the files that match, where not all of their lines fit in; 0: all of the best
     #: file, then all of the next

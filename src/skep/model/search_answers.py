@@ -27,7 +27,7 @@ class Hit(msgspec.Struct, frozen=True):
     language: str = ""
     #: "test", "vendored", "generated"
     marks: tuple[str, ...] = ()
-    #: all that have the file so; `branch` is the first
+    #: all that have the file so; `branch` is the first of them, or the first that the query names
     branches: tuple[str, ...] = ()
     #: character ranges of the path that matched
     path_ranges: tuple[tuple[int, int], ...] = ()

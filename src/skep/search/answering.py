@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from skep.engines.index.base import Standing
-from skep.model.search import GENERATED, TEST, VENDORED, FileHit
+from skep.engines.index.dialect import compile_term
+from skep.model.search import GENERATED, TEST, VENDORED, FileHit, Query, positive
 from skep.model.search_answers import Facet, Facets, Hit, SourceHit
 from skep.search.fields import Kind
 from skep.sources.views import Named, Newest
@@ -25,11 +27,19 @@ class Place(NamedTuple):
     branches: tuple[str, ...]
 
 
-def place(source: Named, standing: Standing, branches: int, fresh: Newest | None) -> Place:
+def place(source: Named, standing: Standing, branches: int, fresh: Newest | None, query: Query) -> Place:
+    """At the first branch that the query names, of those that have them."""
     tips = [tip for n, tip in enumerate(standing.tips) if branches >> n & 1]
-    first = tips[0]
+    names = _branches(query)
+    first = next((tip for tip in tips if any(name(tip.name.encode()) for name in names)), tips[0])
     fetched_at = _fetched_at(standing, first.commit, fresh)
     return Place(source.id, source.name, first.name, first.commit, fetched_at, tuple(tip.name for tip in tips))
+
+
+@lru_cache(100)  # a stream asks for each of its hits
+def _branches(query: Query) -> list[Callable[[bytes], object]]:
+    """What finds the names of branches that it asks for."""
+    return [compile_term(term).search for term in positive(query) if term.field == "branch"]
 
 
 def answer(hit: FileHit, at: Place, kind: Kind) -> Hit:

@@ -225,7 +225,7 @@ class Search:
         found = list(found)
         fresh = await self._freshness.of(hit.source for hit in found)
         places = {
-            (number, branches): place(source, standing, branches, fresh.get(number))
+            (number, branches): place(source, standing, branches, fresh.get(number), asked.query)
             for number, branches in {(hit.source, hit.branches) for hit in found}
             if (source := self.catalogue.find(number)) and (standing := standings.standing(number))
         }

@@ -99,7 +99,7 @@ class Watching:
     ) -> Iterable[Draft]:
         for hit in found[:_MOST_FILES]:
             id = match_id(row["name"], source.id, standing.commit, standing.fetched_at, hit.path)
-            shown = answer(hit, place(source, standing, hit.branches, None), asked.kind)
+            shown = answer(hit, place(source, standing, hit.branches, None, asked.query), asked.kind)
             more = len(found) > _MOST_FILES
             matches = NewMatches(id, row["name"], row["query"], shown, self._clock.now(), more)
             yield Draft(msgspec.json.encode(matches), id, source.id)

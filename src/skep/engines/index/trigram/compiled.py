@@ -2,7 +2,6 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
 from threading import Lock
 
 from skep.engines.index.books import name_number
@@ -12,7 +11,7 @@ from skep.engines.index.trigram.pattern import understood
 from skep.engines.index.trigram.plan import Plan, plan
 from skep.engines.index.trigram.syntax import Cat, Chars, NotUnderstood, bits
 from skep.errors import BadQuery
-from skep.model.search import And, Not, Or, Query, Term, terms
+from skep.model.search import And, Not, Or, Query, Term, positive, terms
 
 #: finders kept for the next search that has the same term: compiling takes longer than many a search
 _KEPT = 64
@@ -56,7 +55,7 @@ class Compiled:
                 raise BadQuery("a source cannot be asked for inside the index", column=term.column)
             self.finders[term] = shelf.take(term)
         self._shelf = shelf
-        wanted = tuple(dict.fromkeys(_positive(query)))
+        wanted = tuple(dict.fromkeys(positive(query)))
         #: whose matching lines are shown
         self.shown = tuple(term for term in wanted if reads_text(term))
         #: a line may match one of them and only a part of the query ask for it that is not true of the file
@@ -90,17 +89,6 @@ def _names(shown: tuple[Term, ...]) -> list[int]:
     words = [word for term in shown if not term.regex for word in _WORD.findall(term.pattern)][:_MOST_NAMES]
     joined = ["_".join(words), "".join(words)] if len(words) > 1 else []
     return [name_number(word.encode("utf-8", "surrogateescape")) for word in [*words, *joined]]
-
-
-def _positive(query: Query, negated: bool = False) -> Iterator[Term]:
-    if isinstance(query, Term):
-        if not negated:
-            yield query
-    elif isinstance(query, Not):
-        yield from _positive(query.part, not negated)
-    elif isinstance(query, And | Or):
-        for part in query.parts:
-            yield from _positive(part, negated)
 
 
 def either(query: And | Or, negated: bool) -> bool:
