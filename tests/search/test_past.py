@@ -125,16 +125,16 @@ async def test_what_no_branch_reaches_is_not_shown(library: Library, tmp_path: P
 
 
 BAD = {
-    "straw commit:deadbeef": "no commit deadbeef",
-    "straw commit:nowhere": "no commit nowhere",
-    "straw commit:--all": "not known",
-    "straw commit:main..v1": "not known",
-    "straw commit:HEAD@{1}": "not known",
-    "straw commit:v1 commit:main": "given twice",
-    "straw -commit:v1": "cannot be negated",
-    "straw commit:v1 branch:main": "any branch",
-    "straw commit:v1 type:repo": "about files",
-    "type:commit straw commit:v1": "about files",
+    "straw commit:deadbeef": ("no commit deadbeef", 7),
+    "straw commit:nowhere": ("no commit nowhere", 7),
+    "straw commit:--all": ("not known", 7),
+    "straw commit:main..v1": ("not known", 7),
+    "straw commit:HEAD@{1}": ("not known", 7),
+    "straw commit:v1 commit:main": ("given twice", 17),
+    "straw -commit:v1": ("cannot be negated", 7),
+    "straw commit:v1 branch:main": ("any branch", 24),
+    "straw commit:v1 type:repo": ("about files", 7),
+    "type:commit straw commit:v1": ("about files", 19),
 }
 
 
@@ -143,8 +143,10 @@ async def test_what_cannot_be_asked(library: Library, tmp_path: Path, text: str)
     await mirrored(library, "bees", tmp_path)
     with pytest.raises(BadQuery) as caught:
         await library.search(text)
-    assert BAD[text] in caught.value.message
+    message, column = BAD[text]
+    assert message in caught.value.message
     assert caught.value.hint
+    assert caught.value.column == column
 
 
 async def test_a_word_with_a_colon_is_a_word(library: Library) -> None:
@@ -156,8 +158,9 @@ async def test_too_many_sources_are_not_read(library: Library, tmp_path: Path, m
     monkeypatch.setattr(past, "_MOST_SOURCES", 1)
     for name in ("one", "two"):
         await mirrored(library, name, tmp_path)
-    with pytest.raises(BadQuery, match="2 of them"):
+    with pytest.raises(BadQuery, match="2 of them") as caught:
         await library.search("straw commit:v1")
+    assert caught.value.column == 7
     assert {path for path, *_ in await found(library, "straw commit:v1 repo:two")} == {"hive.py", "old.txt"}
 
 

@@ -11,6 +11,8 @@ from skep.model.report import Hot, LanguageShare, Report, Share
 from skep.model.search import Limits
 from tests.tasks.house import Engine, coordinator
 
+from .conftest import Library
+
 STRANGER = Caller("somebody", frozenset({"read"}))
 
 
@@ -50,8 +52,9 @@ async def test_by_words_fields_and_ranges_and_who_may_see(tmp_path: Path) -> Non
         assert await found(engine, "type:report boil") == both[:1]
         assert await found(engine, "type:report language:Go") == both[1:]
         assert await found(engine, "type:report complexity:[10 TO 20]") == both[1:]
-        with pytest.raises(BadQuery):
-            await found(engine, "type:report nosuchfield:x")
+        for text in ("language:go", "lang:Go", "l:golang", 'lang:"GO"', "lang:(go or rust)", "-lang:py", "lang:Go*"):
+            assert await found(engine, f"type:report {text}") == both[1:], text
+        assert await found(engine, "license:MIT type:report") == both
 
         await engine.core.sources.update(SYSTEM, first, visibility="private")
         await until(engine, "type:report pour", both[:1], STRANGER)
@@ -84,3 +87,21 @@ async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
         await store(engine, "https://host.example/cup", report("C", 2.0, "pour"))
     async with coordinator(tmp_path, "sqlite:") as engine:
         assert await found(engine, "type:report pour") == ["host.example/cup", "host.example/pot"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "hint"),
+    [
+        ("type:report foo nosuch:x", 17, "quotes"),
+        ("foo nosuch:x type:report", 5, "quotes"),
+        ("foo t:report lagn:go", 14, "did you mean `lang:`"),
+        ("type:report lang:pyhton", 18, "did you mean `python`"),
+        ("type:report files:many", 19, "whole number"),
+        ("  type:report (x", 15, "quotes"),
+        ("type:record foo nosuch:x", 17, "quotes"),
+    ],
+)
+async def test_what_is_wrong_is_pointed_at(library: Library, text: str, column: int, hint: str) -> None:
+    with pytest.raises(BadQuery) as caught:
+        await library.search(text)
+    assert (caught.value.column, hint in caught.value.hint) == (column, True), caught.value.hint

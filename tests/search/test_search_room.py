@@ -323,10 +323,12 @@ async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
         return RecordPage([RecordHit(words, caller.subject, {"limit": limit, "page": page})], 7, "more")
 
     del bees.core.search.records["record"]
-    with pytest.raises(BadQuery, match="no records"):
+    with pytest.raises(BadQuery, match="no records") as caught:
         await bees.search("type:record x")
-    with pytest.raises(BadQuery, match="pages"):
-        await bees.core.search.stream(READER, "type:report x", Limits())
+    assert caught.value.column == 1
+    with pytest.raises(BadQuery, match="pages") as caught:
+        await bees.core.search.stream(READER, "x type:report", Limits())
+    assert caught.value.column == 3
     bees.core.search.records["report"] = reports
     answer = await bees.search("big licence:MIT type:report", Limits(seconds=60.0, lines=3), page="next")
     assert answer.records == [RecordHit("big licence:MIT", "reader", {"limit": 3, "page": "next"})]

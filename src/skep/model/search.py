@@ -88,7 +88,7 @@ def check_length(text: str) -> None:
     """Of a query, before it is sent anywhere, and before it is read."""
     if len(text) > MOST_CHARACTERS:
         said = f"the query has {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed"
-        raise BadQuery(said, hint="look for a part of it")
+        raise BadQuery(said, hint="look for a part of it", column=MOST_CHARACTERS + 1)
 
 
 class Limits(msgspec.Struct, frozen=True):

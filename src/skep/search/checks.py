@@ -1,8 +1,10 @@
 """Whether a query, once it is read, can be answered."""
 
+from collections.abc import Mapping
+
 from skep.engines.index.dialect import compile_term, encode
 from skep.errors import BadQuery
-from skep.model.search import And, Language, Not, Or, Query, Term, terms
+from skep.model.search import And, Query, Term, terms
 from skep.search.fields import FIELDS, Kind
 
 MOST_TERMS = 200
@@ -19,13 +21,15 @@ def check_patterns(query: Query) -> None:
             encode(term)
 
 
-def check_kind(query: Query, kind: Kind, *, timed: bool) -> None:
-    """Commits have no paths, and files no author. `timed`: `after:` or `before:` is given."""
+def check_kind(query: Query, kind: Kind, columns: Mapping[str, int]) -> None:
+    """Commits have no paths, and files no author. `columns`: where settings and `lang:` stand."""
     of_commits = kind == "commit"
+    timed = [columns[name] for name in ("after", "before") if name in columns]
     if timed and not of_commits:
-        raise BadQuery("`after:` and `before:` are about commits", hint="add type:commit, or leave them out")
-    if of_commits and _names_language(query):
-        raise BadQuery("a commit has no `lang:`", hint="leave it out, or `type:commit`")
+        hint = "add type:commit, or leave them out"
+        raise BadQuery("`after:` and `before:` are about commits", hint=hint, column=min(timed))
+    if of_commits and "lang" in columns:
+        raise BadQuery("a commit has no `lang:`", hint="leave it out, or `type:commit`", column=columns["lang"])
     for term in terms(query):
         name = next((name for name, field in FIELDS.items() if field == term.field), "")
         if of_commits and term.field in ("path", "symbol"):
@@ -36,10 +40,10 @@ def check_kind(query: Query, kind: Kind, *, timed: bool) -> None:
             raise BadQuery("`author:` is about commits", hint="add type:commit", column=term.column)
 
 
-def check_past(query: Query, kind: Kind) -> None:
-    """With `commit:` the files of one commit are searched."""
+def check_past(query: Query, kind: Kind, column: int) -> None:
+    """With `commit:`, which stands at that column, the files of one commit are searched."""
     if kind in ("repo", "commit"):
-        raise BadQuery("`commit:` is about files", hint=f"leave it out, or `type:{kind}`")
+        raise BadQuery("`commit:` is about files", hint=f"leave it out, or `type:{kind}`", column=column)
     for term in terms(query):
         if term.field == "branch":
             raise BadQuery("a commit is on any branch", hint="leave `branch:` or `commit:` out", column=term.column)
@@ -50,8 +54,3 @@ def needed(query: Query) -> list[Term]:
     if isinstance(query, And):
         return [term for part in query.parts for term in needed(part)]
     return [query] if isinstance(query, Term) else []
-
-
-def _names_language(query: Query) -> bool:
-    parts = query.parts if isinstance(query, And | Or) else (query.part,) if isinstance(query, Not) else ()
-    return isinstance(query, Language) or any(map(_names_language, parts))

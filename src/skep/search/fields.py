@@ -1,9 +1,12 @@
 """The words before a colon that a query may use, with the short spellings of Zoekt."""
 
+import difflib
 from typing import Final, Literal, get_args
 
 import msgspec
 
+from skep.analysis.language import languages, named
+from skep.errors import BadQuery
 from skep.model.search import Field
 
 #: what the answer is made of: matching lines, whole files, sources, files by their path, commits, or what others keep
@@ -64,3 +67,12 @@ def find(word: str) -> Named | None:
 def kind_of(value: str) -> Kind | None:
     known: dict[str, Kind] = {**_KINDS, **{kind: kind for kind in KINDS}}
     return known.get(value)
+
+
+def language(value: str) -> str:
+    """The name of the one that is meant by a name or an alias, whatever its case; BadQuery guesses at it."""
+    if found := named(value):
+        return found
+    close = difflib.get_close_matches(value.lower(), [name.lower() for name in languages()], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else "see docs/search.md"
+    raise BadQuery(f"there is no language `{value[:100]}`", hint=hint)

@@ -51,8 +51,8 @@ class Finder:
         if not asked.commit:
             return self._searcher.search(query, visible, limits, self._catalogue.gains)
         if self.past is None:
-            raise BadQuery("there are no commits here", hint="leave `commit:` out")
-        return await self.past.search(query, visible, limits, asked.commit)
+            raise BadQuery("there are no commits here", hint="leave `commit:` out", column=asked.columns["commit"])
+        return await self.past.search(query, visible, limits, asked)
 
     async def page(self, caller: Caller, asked: Asked, limits: Limits, shown: Shown, look_at: int) -> Found:
         """`limits.lines` lines of files that were not shown; at least `look_at` lines are looked at."""

@@ -24,6 +24,7 @@ from skep.errors import BadQuery, Busy, Damaged
 from skep.model.search import Limits, Query, Tip, terms
 from skep.search.catalogue import Catalogue
 from skep.search.commits import may
+from skep.search.query import Asked
 from skep.sources.git.plan import Rules, changed, documents, ignored, stamp
 from skep.sources.git.process import TookTooLong, environment, run
 from skep.sources.views import Named
@@ -57,9 +58,10 @@ class Past:
         self._making: dict[Path, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
 
-    async def search(self, query: Query, visible: Visible, limits: Limits, name: str) -> Hits:
-        """`name`: of a commit, or of a tag or branch that is at it. `query` is resolved."""
-        wanted = await self._find(query, visible, name)
+    async def search(self, query: Query, visible: Visible, limits: Limits, asked: Asked) -> Hits:
+        """What is asked for, of which `query` is resolved; at a commit, or a tag or branch that is at it."""
+        name = asked.commit
+        wanted = await self._find(query, visible, asked)
         by_symbol = any(term.field == "symbol" for term in terms(query))
         try:
             async with asyncio.timeout(limits.seconds):
@@ -81,7 +83,8 @@ class Past:
         now = self._searcher.standing(one.source.number)
         return Standing(one.source.id, one.source.number, (Tip(name, one.commit),), now.fetched_at if now else 0.0)
 
-    async def _find(self, query: Query, visible: Visible, name: str) -> list[_Wanted]:
+    async def _find(self, query: Query, visible: Visible, asked: Asked) -> list[_Wanted]:
+        name, column = asked.commit, asked.columns["commit"]
         numbers = [number for _, number in self._searcher.indexed() if number < len(visible) and visible[number]]
         known = [self._catalogue.find(number) for number in numbers if may(query, number) is not False]
         sources = [source for source in known if source]
@@ -89,12 +92,15 @@ class Past:
             raise BadQuery(
                 f"`commit:` reads whole sources, and this is about {len(sources)} of them",
                 hint=f"name at most {_MOST_SOURCES} with repo:",
+                column=column,
             )
         found = [(source, await _commit(self._mirror(source.id), name)) for source in sources]
         wanted = [_Wanted(source, commit) for source, commit in found if commit]
         if not wanted:
             raise BadQuery(
-                f"there is no commit {name} here", hint="it has to be one that a branch or a tag of the source reaches"
+                f"there is no commit {name} here",
+                hint="it has to be one that a branch or a tag of the source reaches",
+                column=column,
             )
         return wanted
 

@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import msgspec
 
-from skep.analysis.language import languages, named
+from skep.errors import BadQuery
 from skep.model.search import And, Field, Language, Not, Or, Query, Term, check_length
 from skep.search.checks import check_kind, check_past, check_patterns
-from skep.search.fields import CASES, KINDS, NAMES, OF_COMMITS, SETTINGS, Kind, Named, find, kind_of
+from skep.search.fields import CASES, KINDS, NAMES, OF_COMMITS, SETTINGS, Kind, Named, find, kind_of, language
 from skep.search.moments import EXAMPLES, moment
 from skep.search.scanner import FIELD, NEGATION, OR, Scanner, bad
 
@@ -33,13 +33,15 @@ class Asked(msgspec.Struct, frozen=True):
     kind: Kind = "line"
     #: lines wanted (files or sources where the kind is one of these); None: whatever is usual
     count: int | None = None
-    #: of reports and records, which are asked in words of their own: the text without its `type:`
+    #: of reports and records, which are asked in words of their own: the text, with blanks where its `type:` stands
     words: str = ""
     #: of commits: when, as it was written
     after: str = ""
     before: str = ""
     #: the name of the one whose files are asked for; empty: of those that are indexed
     commit: str = ""
+    #: of settings and the first `lang:`: where they stand, for errors; from 1
+    columns: dict[str, int] = {}
 
 
 class _Found(msgspec.Struct):
@@ -70,12 +72,13 @@ def ask(text: str) -> Asked:
     check_length(text)
     if other := _OTHER.search(text):
         kind: Kind = "report" if other[1] == "report" else "record"
-        return Asked(And(()), kind, words=f"{text[: other.start()]}{text[other.end() :]}".strip())
+        words = f"{text[: other.start()]}{' ' * len(other[0])}{text[other.end() :]}"
+        return Asked(And(()), kind, words=words.rstrip(), columns={"type": other.start() + 1})
     asked = _Parser(text).parse()
     check_patterns(asked.query)
-    check_kind(asked.query, asked.kind, timed=bool(asked.after or asked.before))
+    check_kind(asked.query, asked.kind, asked.columns)
     if asked.commit:
-        check_past(asked.query, asked.kind)
+        check_past(asked.query, asked.kind, asked.columns["commit"])
     return asked
 
 
@@ -83,6 +86,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._scan = Scanner(text)
         self._settings: dict[str, str] = {}
+        self._columns: dict[str, int] = {}
 
     def parse(self) -> Asked:
         tree = self._either()
@@ -93,7 +97,7 @@ class _Parser:
         number = None if count is None else MOST_LINES if count == "all" else min(int(count), MOST_LINES)
         query = And(()) if tree is None else self._settle(tree, kind)
         more = {name: self._settings.get(name, "") for name in ("after", "before", "commit")}
-        return Asked(query, kind, number, **more)
+        return Asked(query, kind, number, columns=self._columns, **more)
 
     def _either(self) -> _Tree | None:
         """Alternatives, up to the end of the text or of the group."""
@@ -142,6 +146,8 @@ class _Parser:
         if scan.ends_word():
             name = written[1]
             raise bad(f"`{name}:` needs a value", start, f'write it right behind: {name}:value, or "{name}:"')
+        if field.term is None:
+            self._columns.setdefault(field.name, start + 1)
         if field.name in SETTINGS:
             self._set(field.name, start)
             return None
@@ -203,12 +209,10 @@ class _Parser:
     def _language(self) -> Language:
         start = self._scan.at
         value = self._scan.value()
-        language = named(value)
-        if language is None:
-            close = difflib.get_close_matches(value.lower(), [name.lower() for name in languages()], n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else "see docs/search.md"
-            raise bad(f"there is no language `{value}`", start, hint)
-        return Language(language)
+        try:
+            return Language(language(value))
+        except BadQuery as error:
+            raise bad(error.message, start, error.hint) from None
 
     def _plain(self, field: Field, is_regex: bool) -> _Found:
         """A quoted text, /a regular expression/ or a bare word. `is_regex`: what a bare word is."""

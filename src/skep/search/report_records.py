@@ -1,4 +1,4 @@
-"""Reports as records, so that they can be searched: `type:report language:Go complexity:[10 TO *]`.
+"""Reports as records, so that they can be searched: `type:report lang:go complexity:[10 TO *]`.
 
 They follow the catalogue: who may see a source may see its report, from the next moment on, and a removed one has none.
 """
@@ -14,6 +14,7 @@ from skep.errors import BadInput
 from skep.model.caller import Caller, Visibility
 from skep.model.report import Report
 from skep.model.search_answers import RecordHit, RecordPage
+from skep.search.fields import language
 from skep.sources.catalogue import CATALOGUE
 from skep.sources.views import named
 
@@ -32,6 +33,8 @@ KIND = Kind(
         Field("path", "text", many=True),
     ),
     words=("name", "function", "path"),
+    also={"lang": "language", "l": "language", "license": "licence"},
+    meant={"language": language},
 )
 _AT_ONCE = 1_000
 #: at a start reports are read again from so long before the newest that was read: clocks differ

@@ -40,7 +40,9 @@ class Saved:
             raise BadInput(f"{name[:80]!r} is no name for a search", hint="small letters, digits, and . _ - inside")
         asked = ask(spec.query)
         if asked.kind not in ("line", "file", "path") or asked.commit:
-            raise BadQuery("only files that change can be watched", hint="leave `type:` and `commit:` out")
+            column = asked.columns["commit" if asked.commit else "type"]
+            hint = "leave `type:` and `commit:` out"
+            raise BadQuery("only files that change can be watched", hint=hint, column=column)
         topic = spec.topic or SEARCHES
         if topic in OWN and topic != SEARCHES:
             raise NotAllowed(f"{topic!r} tells something else", hint=f"choose {SEARCHES}, or a topic of your own")

@@ -158,7 +158,7 @@ class Search:
     async def _records(self, caller: Caller, asked: Asked, limits: Limits, page: str) -> SearchAnswer:
         began = time.monotonic()
         if asked.kind not in self.records:
-            raise BadQuery(f"there are no {asked.kind}s here", hint="leave `type:` out to search files")
+            raise _unanswered(asked, f"there are no {asked.kind}s here", "leave `type:` out to search files")
         found = await self.records[asked.kind](caller, asked.words, limits.lines, page)
         counted = Counted(found.total, 0)
         seconds = round(time.monotonic() - began, 6)
@@ -168,7 +168,7 @@ class Search:
     async def _logged(self, caller: Caller, asked: Asked, limits: Limits, page: str) -> SearchAnswer:
         began = time.monotonic()
         if self._commits is None:
-            raise BadQuery("there are no commits here", hint="leave `type:` out to search files")
+            raise _unanswered(asked, "there are no commits here", "leave `type:` out to search files")
         found = await self._commits.page(caller, asked, limits, page)
         partial, seconds = bool(found.next_page) or not found.exact, round(time.monotonic() - began, 6)
         counted = Counted(found.total, 0, found.exact)
@@ -181,7 +181,7 @@ class Search:
         caller.need("read")
         asked = ask(text)
         if asked.kind in ("commit", "report", "record"):
-            raise BadQuery(f"{asked.kind}s come in pages, not as a stream", hint="accept application/json")
+            raise _unanswered(asked, f"{asked.kind}s come in pages, not as a stream", "accept application/json")
         limits = msgspec.structs.replace(_counted(asked, limits), rank=False)
         return self._stream(caller, asked, limits)
 
@@ -240,6 +240,11 @@ class Search:
             for number in numbers
             if (source := self.catalogue.find(number))
         ]
+
+
+def _unanswered(asked: Asked, message: str, hint: str) -> BadQuery:
+    """What it asks for cannot be had; `type:` says what that is."""
+    return BadQuery(message, hint=hint, column=asked.columns["type"])
 
 
 def _counted(asked: Asked, limits: Limits) -> Limits:

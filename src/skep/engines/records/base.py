@@ -4,7 +4,7 @@ A room declares a kind of record with its fields, puts records into it, and can 
 itself: records are an index of something, never the only copy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -37,8 +37,13 @@ class Kind(msgspec.Struct, frozen=True):
     fields: tuple[Field, ...]
     #: text fields in which a word is searched that names no field
     words: tuple[str, ...]
+    #: what a field may be called as well
+    also: Mapping[str, str] = {}
+    #: of keywords: the value that somebody means by a text; BadQuery when there is none
+    meant: Mapping[str, Callable[[str], str]] = {}
 
     def field(self, name: str) -> Field | None:
+        name = self.also.get(name, name)
         return _ID if name == "id" else next((field for field in self.fields if field.name == name), None)
 
     def need(self, name: str, what: str) -> Field:

@@ -12,6 +12,7 @@ date:2001-05         all of that month                     title:*           has
 import difflib
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -150,7 +151,7 @@ class _Parser:
     def _named(self, named: re.Match[str]) -> Field | None:
         field = self._kind.field(named[1])
         if field is None:
-            names = [field.name for field in self._kind.fields]
+            names = [*self._kind.also, *(field.name for field in self._kind.fields)]
             close = difflib.get_close_matches(named[1], names, n=1, cutoff=0.5)
             quoted = f'write "{named[1][:100]}:…" in quotes to search for the text'
             hint = f"did you mean `{close[0]}:`? Or {quoted}" if close else quoted
@@ -229,11 +230,18 @@ class _Parser:
     def _value(self, field: Field, text: str, prefix: bool, start: int) -> Tree:
         if field.type != "keyword":
             return Range(field, self._bounds(field, text, start))
-        return Words((field,), text[:-1], True, start + 1) if prefix else Whole(field, text)
+        if prefix:
+            return Words((field,), text[:-1], True, start + 1)
+        meant = self._kind.meant.get(field.name)
+        return Whole(field, self._read(meant, text, start) if meant else text)
 
     def _bounds(self, field: Field, text: str, start: int) -> Bounds:
+        return self._read(partial(bounds, field), text, start)
+
+    def _read(self, read: Callable[[str], T], text: str, start: int) -> T:
+        """A value that stands there."""
         try:
-            return bounds(field, text)
+            return read(text)
         except BadQuery as error:
             raise BadQuery(error.message, hint=error.hint, column=start + 1) from None
 
