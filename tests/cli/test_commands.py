@@ -283,6 +283,10 @@ def test_completion(shell: str, capsys: Output) -> None:
     assert "search" in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        offers = r"skep() { echo 'repo:^local/a\+b (c)$'; }; COMP_LINE='skep search repo:a' COMP_POINT=18"
+        asks = f"{script}\n{offers}\neval echo repo:$(_skep_query)"
+        typed = subprocess.run(["bash", "-c", asks], capture_output=True, text=True, check=True)
+        assert typed.stdout == "repo:^local/a\\+b (c)$\n", "what the shell makes of what is typed"
 
 
 def test_a_closed_pipe_is_quiet(home: FakeSkep) -> None:

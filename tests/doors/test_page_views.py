@@ -103,6 +103,19 @@ def test_hits_are_marked_and_lead_to_their_lines(browser: Browser) -> None:
     assert "return hive['honey']  # sweet honey" in file.words
 
 
+def test_what_narrows_finds_as_many_files_as_it_says(browser: Browser) -> None:
+    for query in ("honey", "honey or hive"):
+        results = found(browser, query)
+        links = [link for link in results.links if "lang%3A" in link or "repo%3A" in link]
+        assert len(links) > 1
+        for link in links:
+            text = re.sub(r"\s+", " ", browser.page(link).words)
+            _, _, name = urllib.parse.unquote_plus(link).rpartition(":")
+            said = re.search(rf"{re.escape(name)} ([\d,]+)", re.sub(r"\s+", " ", results.words))
+            assert said is not None, (name, results.words)
+            assert re.search(rf" in {said[1]} files? ", text), (link, text)
+
+
 def test_every_awkward_name_is_text_and_its_link_works(browser: Browser) -> None:
     results = found(browser, "honey")
     for name, content in ODD_FILES.items():

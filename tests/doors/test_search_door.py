@@ -111,7 +111,7 @@ async def test_sources_say_when_time_was_over_before_every_file_was_looked_at(ad
 async def test_completion(admin: httpx.AsyncClient) -> None:
     answer = (await admin.get("/api/v1/search/complete", params={"q": "honey repo:too"})).json()
     assert answer["completions"] == [
-        {"text": "repo:example.org/bees/tools ", "start": 6, "end": 14, "about": ""},
+        {"text": r"repo:^example\.org/bees/tools$ ", "start": 6, "end": 14, "about": ""},
     ]
     answer = (await admin.get("/api/v1/search/complete", params={"q": "la honey", "cursor": 2})).json()
     assert [(one["text"], one["start"], one["end"]) for one in answer["completions"]] == [("lang:", 0, 2)]

@@ -105,3 +105,13 @@ async def test_what_is_wrong_is_pointed_at(library: Library, text: str, column: 
     with pytest.raises(BadQuery) as caught:
         await library.search(text)
     assert (caught.value.column, hint in caught.value.hint) == (column, True), caught.value.hint
+
+
+async def test_every_field_that_is_offered_is_one(library: Library) -> None:
+    complete = library.core.search.complete
+    for kind, least in (("report", 9), ("record", 90)):
+        offered = [one.text for one in await complete(SYSTEM, f"type:{kind} ", len(f"type:{kind} "))]
+        assert len(offered) >= least
+        for name in offered:
+            assert (await library.search(f"type:{kind} {name}*")).records == []
+    assert (await library.search("type:report lang:go")).records == []

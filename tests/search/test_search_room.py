@@ -86,8 +86,8 @@ async def test_nobody_learns_of_private_sources(bees: Library) -> None:
         assert "secret" not in str(answer), text
     assert (await bees.search("plans")).counted.files == 0
     assert {one.text for one in await bees.core.search.complete(READER, "repo:e", 6)} == {
-        "repo:example.org/bees/tools ",
-        "repo:example.org/other/empty ",
+        r"repo:^example\.org/bees/tools$ ",
+        r"repo:^example\.org/other/empty$ ",
     }
     assert len(await bees.core.search.complete(SYSTEM, "repo:bees", 9)) == 2
     assert (await bees.search("plans", caller=SYSTEM)).hits[0].path == "honeypot.txt"
@@ -338,7 +338,7 @@ async def test_reports_and_records_are_asked_of_others(bees: Library) -> None:
 async def test_completion_of_languages_and_branches(bees: Library) -> None:
     complete = bees.core.search.complete
     assert [one.text for one in await complete(READER, "lang:pyth", 9)] == ["lang:Python "]
-    assert [one.text for one in await complete(READER, "branch:ma", 9)] == ["branch:main "]
+    assert [one.text for one in await complete(READER, "branch:ma", 9)] == ["branch:^main$ "]
 
 
 async def test_what_is_being_indexed_is_not_asked_for_again_after_a_restart(library: Library) -> None:

@@ -12,6 +12,7 @@ from skep.config import Settings
 from skep.dataone.client import NodeClient
 from skep.dataone.copies import Copies
 from skep.dataone.exchange import Exchange
+from skep.dataone.fields import BY_NAME, HIDDEN
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
 from skep.dataone.index import RecordIndex
@@ -38,7 +39,7 @@ from skep.link.tunnels import Tunnels
 from skep.loops import Loop
 from skep.roles.gathering import Gathering
 from skep.roles.receiving import Receiving
-from skep.search.report_records import ReportRecords
+from skep.search.report_records import NAMES, ReportRecords
 from skep.search.service import Search
 from skep.sources.base import Addresses
 from skep.sources.credentials import Credentials
@@ -111,6 +112,7 @@ async def records(
     for room in (reports, dataone.index):
         await room.start()
     search.records |= {"report": reports.search, "record": dataone.index.find}
+    search.fields |= {"report": NAMES, "record": {name: "" for name in BY_NAME if name not in HIDDEN}}
     search.read_mirrors(mirror, Path(settings.data) / "past", rules_of(settings))
     return reports
 

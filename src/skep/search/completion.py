@@ -1,17 +1,25 @@
 """What may follow at the cursor of a query that is being written. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from skep.errors import BadQuery
+from skep.model.search import Or
 from skep.model.search_answers import Completion
-from skep.search.fields import CASES, KINDS, NAMES, find
+from skep.search.fields import CASES, FIELDS, KINDS, NAMES, Kind, find, kind_of
+from skep.search.query import parse
 
 _MOST = 20
 _PIECE = re.compile(r"""(?P<lead>[\s(]*-?)(?P<field>[a-z]{1,20}:)?(?P<value>"(?:\\.|[^"\\])*"?|[^\s]*)""", re.DOTALL)
-#: what a value may hold without quotes, where a bare value is a regular expression or a name
+_TYPE = re.compile(r"(?<!\S)(?:type|t):(\w+)(?!\S)")
+#: what a name may hold without quotes
 _PLAIN = re.compile(r"[\w./@~+#-]+\Z")
+#: what means something else in a regular expression, or ends it
+_SPECIAL, _ESCAPED = re.compile(r"[\\.+*?()|\[\]{}^$\s]"), r"\\\g<0>"
+#: what a commit has not, or a query may have once
+_NOT_OF_COMMITS = ("file", "lang", "sym", "commit", "type")
 
 
 class Writing(msgspec.Struct, frozen=True):
@@ -40,17 +48,29 @@ def writing(text: str, cursor: int) -> Writing:
     field = find((piece["field"] or "").removesuffix(":"))
     if field is None:
         return Writing("", "", before[start:], start, end)
-    return Writing(field.name, piece["field"], piece["value"].strip('"'), start, end)
+    value = piece["value"].strip('"')
+    if field.term is not None:
+        value = re.sub(r"\\(?=\W)", "", value).removeprefix("^").removesuffix("$")
+    return Writing(field.name, piece["field"], value, start, end)
 
 
 def complete(
-    text: str, cursor: int, sources: Sequence[str], languages: Sequence[str], branches: Sequence[str]
+    text: str,
+    cursor: int,
+    sources: Sequence[str],
+    languages: Sequence[str],
+    branches: Sequence[str],
+    fields: Mapping[Kind, Mapping[str, str]],
 ) -> list[Completion]:
-    """Best first. The names are those the caller may know of; which of them fit is found here."""
+    """Best first. The names are those the caller may know of; which of them fit is found here. `fields`: of reports and
+    records, which have their own."""
     at = writing(text, cursor)
+    names = _names(text, at, fields)
     if not at.field:
-        fits = [name for name in NAMES if name.startswith(at.value)]
-        return [Completion(f"{name}:", at.start, at.end, NAMES[name]) for name in fits]
+        fits = [name for name in names if name.startswith(at.value)]
+        return [Completion(f"{name}:", at.start, at.end, names[name]) for name in fits]
+    if at.field not in names:
+        return []
     choice = {
         "repo": sources,
         "lang": languages,
@@ -60,8 +80,30 @@ def complete(
         "count": ("100", "1000", "all"),
     }.get(at.field, ())
     fits = [name for name in choice if at.value.lower() in name.lower()]
-    names = sorted(fits, key=lambda name: _rank(name, at.value))
-    return [Completion(f"{at.written}{quoted(name)} ", at.start, at.end) for name in names[:_MOST]]
+    best = sorted(fits, key=lambda name: _rank(name, at.value))[:_MOST]
+    return [Completion(f"{at.written}{_value(at.field, name)} ", at.start, at.end) for name in best]
+
+
+def _names(text: str, at: Writing, fields: Mapping[Kind, Mapping[str, str]]) -> Mapping[str, str]:
+    """The fields that may stand there, and what they are about."""
+    kinds = [kind_of(found[1]) for found in _TYPE.finditer(text) if found.start() != at.start]
+    kind: Kind = next((kind for kind in kinds if kind), "line")
+    if kind in ("report", "record"):
+        return fields.get(kind, {})
+    return {name: about for name, about in NAMES.items() if kind != "commit" or name not in _NOT_OF_COMMITS}
+
+
+def narrowed(query: str, field: str, name: str) -> str:
+    """The same query, true of less: only where the field is this name."""
+    return f"{f'({query})' if _divides(query) else query} {field}:{_value(field, name)}"
+
+
+def _divides(query: str) -> bool:
+    """Would what follows it belong to the last of its alternatives?"""
+    try:
+        return isinstance(parse(f"{query} x"), Or)
+    except BadQuery:  # too long to be narrowed
+        return False
 
 
 def _rank(name: str, value: str) -> tuple[bool, bool, int, str]:
@@ -69,8 +111,10 @@ def _rank(name: str, value: str) -> tuple[bool, bool, int, str]:
     return not folded.startswith(wanted), f"/{wanted}" not in folded, len(name), name
 
 
-def quoted(name: str) -> str:
-    """As the value of a field."""
+def _value(field: str, name: str) -> str:
+    """What finds this name and no other."""
+    if field in FIELDS:
+        return f"^{_SPECIAL.sub(_ESCAPED, name)}$"
     if _PLAIN.match(name):
         return name
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')

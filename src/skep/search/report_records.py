@@ -36,6 +36,18 @@ KIND = Kind(
     also={"lang": "language", "l": "language", "license": "licence"},
     meant={"language": language},
 )
+#: as they are completed
+NAMES = {
+    "name": "words of the source's name",
+    "lang": "has files in this language",
+    "licence": "its SPDX identifier: MIT, Apache-2.0",
+    "files": "how many it has: [100 TO *]",
+    "lines": "how many they have: [* TO 5000]",
+    "functions": "how many it has",
+    "complexity": "of its functions, on average",
+    "function": "the name of one of the longest or most complex",
+    "path": "words of the path of one of these",
+}
 _AT_ONCE = 1_000
 #: at a start reports are read again from so long before the newest that was read: clocks differ
 _OVERLAP_SECONDS = 600.0

@@ -84,6 +84,8 @@ class Search:
         self._freshness = Freshness(db, clock)
         #: who answers `type:report` and `type:record`
         self.records: dict[Kind, Records] = {}
+        #: of these, with what they are about
+        self.fields: dict[Kind, Mapping[str, str]] = {}
         self._commits: Commits | None = None
 
     def read_mirrors(self, mirror: Callable[[str], Path], folder: Path, rules: Rules) -> None:
@@ -218,7 +220,7 @@ class Search:
             for source in await self.catalogue.like(caller, "", _OFFERED):
                 if standing := self._searcher.standing(source.number):
                     branches.update(tip.name for tip in standing.tips)
-        return complete(text, cursor, sources, languages(), sorted(branches))
+        return complete(text, cursor, sources, languages(), sorted(branches), self.fields)
 
     async def _answers(self, found: Iterable[FileHit], standings: Standings, asked: Asked) -> list[Hit]:
         """Without those of sources that were removed meanwhile."""

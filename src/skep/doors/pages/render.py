@@ -15,7 +15,7 @@ from skep.doors.pages import show, static
 from skep.model.answers import ErrorBody
 from skep.model.caller import Caller
 from skep.model.excerpt import excerpts
-from skep.search.completion import quoted
+from skep.search.completion import narrowed
 
 
 @cache
@@ -38,7 +38,7 @@ def _environment() -> Environment:
         "excerpts": excerpts,
         "query": show.query,
         "segment": encode,
-        "quoted": quoted,
+        "narrowed": narrowed,
     }
     env.globals |= {"asset": static.url, "ago": show.ago, "count": show.count, "version": skep.__version__}
     return env
