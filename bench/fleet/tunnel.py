@@ -28,7 +28,7 @@ from skep.link.listening import listen
 from skep.link.meeting import Meeting
 from skep.model.source import Failure
 from skep.sources.git.bringing import Policy, Upstream, fetch_environment
-from skep.sources.git.copying import Bounds, fetch_through
+from skep.sources.git.copying import Bounds, fetch_through, nothing_told
 from skep.sources.git.mirror import Mirror
 from skep.sources.git.selection import selection
 from skep.sources.git.through import give
@@ -172,7 +172,7 @@ async def direct(repository: Path, into: Path) -> None:
 
 
 async def through(into: Path, opened: Callable[[], AbstractAsyncContextManager[Stream]]) -> None:
-    checked(await fetch_through(into, "tunnel", opened, Bounds(SECONDS, LARGEST), lambda _: None, 1.0))
+    checked(await fetch_through(into, "tunnel", opened, nothing_told, Bounds(SECONDS, LARGEST), lambda _: None, 1.0))
 
 
 def checked(found: object) -> None:

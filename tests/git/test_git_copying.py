@@ -3,7 +3,7 @@
 import asyncio
 import random
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import pytest
 from skep.errors import NotFound, Unavailable
 from skep.model.source import Failure, Progress
 from skep.sources.git import refs
-from skep.sources.git.copying import Bounds, fetch_through
+from skep.sources.git.copying import Bounds, fetch_through, nothing_told
+from skep.sources.git.mirror import Mirror
 from skep.sources.git.through import give
 from skep.streams import SocketStream, Stream, socket_pair
 from skep.testing.forge import Forge
@@ -23,15 +24,18 @@ URL = "https://example.org/copied"
 
 
 class Cut:
-    """Lets so many bytes through and then breaks."""
+    """Lets so many bytes through and then breaks. `begun`: awaited once the other side runs, and was asked nothing."""
 
-    def __init__(self, stream: Stream, budget: int) -> None:
+    def __init__(self, stream: Stream, budget: int, begun: Callable[[], Awaitable[None]] | None = None) -> None:
         self._stream = stream
         self._budget = budget
+        self._begun = begun
         self.carried = 0
 
     async def read(self) -> bytes:
         data = await self._stream.read()
+        if not self.carried and self._begun:
+            await self._begun()
         self.carried += len(data)
         if self.carried > self._budget:
             raise Unavailable("the tunnel broke off")
@@ -53,6 +57,8 @@ class Holder:
         self.streams: list[Cut] = []
         #: those of them that lasted
         self.lasted = 0
+        #: what becomes of it while the stream of this number is open
+        self.fate: dict[int, Callable[[], Awaitable[None]]] = {}
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Stream]:
@@ -60,7 +66,7 @@ class Holder:
             reader, writer = await asyncio.open_connection(sock=theirs.dup())
             far = SocketStream(reader, writer)
             giving = asyncio.create_task(give(self.folder, far))
-            self.streams.append(Cut(near, self.budget))
+            self.streams.append(Cut(near, self.budget, self.fate.get(len(self.streams))))
             try:
                 yield self.streams[-1]
                 self.lasted += self.streams[-1].carried <= self.budget
@@ -71,7 +77,7 @@ class Holder:
 
 
 async def copied(holder: Holder, into: Path, bounds: Bounds = BOUNDS) -> dict[str, str]:
-    found = await fetch_through(into, URL, holder.opened, bounds, lambda _: None, 1.0)
+    found = await fetch_through(into, URL, holder.opened, nothing_told, bounds, lambda _: None, 1.0)
     assert not isinstance(found, Failure), found
     return dict(found)
 
@@ -163,7 +169,7 @@ async def test_a_copy_goes_on_where_another_process_stopped(tmp_path: Path) -> N
     holder = Holder(there)
     holder.budget = 250_000
     once = Bounds(seconds=60, largest=1 << 30, breaks=1)
-    failed = await fetch_through(into, URL, holder.opened, once, lambda _: None, 1.0)
+    failed = await fetch_through(into, URL, holder.opened, nothing_told, once, lambda _: None, 1.0)
     assert isinstance(failed, Failure) and failed.kind == "network"
     await copied(holder, into)
     same(there, into)
@@ -182,7 +188,9 @@ async def test_what_is_unsound_or_too_big_is_refused(tmp_path: Path) -> None:
     there = tmp_path / "there.git"
     _long_history(there, 500)
     small = Bounds(seconds=60, largest=100_000)
-    found = await fetch_through(tmp_path / "small.git", URL, Holder(there).opened, small, lambda _: None, 1.0)
+    found = await fetch_through(
+        tmp_path / "small.git", URL, Holder(there).opened, nothing_told, small, lambda _: None, 1.0
+    )
     assert isinstance(found, Failure) and found.kind == "too_big"
     bad = (
         subprocess.run(
@@ -197,7 +205,9 @@ async def test_what_is_unsound_or_too_big_is_refused(tmp_path: Path) -> None:
     command = ["git", "-C", str(there), "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "m", bad]
     commit = subprocess.run(command, check=True, capture_output=True).stdout.strip()
     subprocess.run(["git", "-C", there, "update-ref", "refs/heads/evil", commit], check=True)
-    found = await fetch_through(tmp_path / "evil.git", URL, Holder(there).opened, BOUNDS, lambda _: None, 1.0)
+    found = await fetch_through(
+        tmp_path / "evil.git", URL, Holder(there).opened, nothing_told, BOUNDS, lambda _: None, 1.0
+    )
     assert isinstance(found, Failure) and found.kind == "corrupt"
     assert refs.read_all(tmp_path / "evil.git") == {}
 
@@ -212,7 +222,7 @@ async def test_garbage_and_refusals(tmp_path: Path) -> None:
             yield ours
 
     few = Bounds(seconds=0.5, largest=1 << 30, breaks=1)
-    found = await fetch_through(into, URL, garbage, few, lambda _: None, 1.0)
+    found = await fetch_through(into, URL, garbage, nothing_told, few, lambda _: None, 1.0)
     assert isinstance(found, Failure)
 
     tried = 0
@@ -225,7 +235,7 @@ async def test_garbage_and_refusals(tmp_path: Path) -> None:
         yield
 
     with pytest.raises(NotFound):
-        await fetch_through(into, URL, refused, BOUNDS, lambda _: None, 1.0)
+        await fetch_through(into, URL, refused, nothing_told, BOUNDS, lambda _: None, 1.0)
     assert tried == 1
     assert not into.exists()
 
@@ -237,7 +247,7 @@ async def test_a_giver_that_says_nothing_meets_the_deadline(tmp_path: Path) -> N
             yield ours
 
     hasty = Bounds(seconds=0.3, largest=1 << 30, breaks=0)
-    found = await fetch_through(tmp_path / "here.git", URL, silent, hasty, lambda _: None, 1.0)
+    found = await fetch_through(tmp_path / "here.git", URL, silent, nothing_told, hasty, lambda _: None, 1.0)
     assert isinstance(found, Failure) and "longer than" in found.message
 
 
@@ -246,5 +256,84 @@ async def test_progress_is_told(forge: Forge, follow: Follow, tmp_path: Path) ->
     mirror = follow(forge.url("one"))
     await mirror.succeed()
     told: list[Progress] = []
-    await fetch_through(tmp_path / "c.git", URL, Holder(mirror.folder).opened, BOUNDS, told.append, 1.0)
+    await fetch_through(tmp_path / "c.git", URL, Holder(mirror.folder).opened, nothing_told, BOUNDS, told.append, 1.0)
     assert told and told[-1].done == 80  # there are no deltas in it
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2], ids=["announcement", "fetch", "old tips"])
+async def test_whoever_lets_go_of_it_meanwhile_has_not_given_it(
+    forge: Forge, follow: Follow, tmp_path: Path, stream: int
+) -> None:
+    repo = forge.create("one", {"a": b"1"})
+    repo.branch("other")
+    mirror, into = follow(forge.url("one")), tmp_path / "copy.git"
+    told = await mirror.succeed()
+    await copied(Holder(mirror.folder), into)
+    before = refs.read_all(into)
+    repo.force_push({"a": b"2"})
+    newest = await mirror.succeed()
+    assert newest != told
+    holder = Holder(mirror.folder)
+    holder.fate[stream] = Mirror(mirror.folder).remove
+    found = await fetch_through(into, URL, holder.opened, saying(told), BOUNDS, lambda _: None, 1.0)
+    assert isinstance(found, Failure) and found.kind == "network", found
+    # nothing that was there is lost; what has arrived stays
+    assert (
+        refs.read_all(into).items()
+        >= (before if stream < 2 else {"refs/heads/main": newest["refs/heads/main"]}).items()
+    )
+
+
+def saying(*told: Mapping[str, str]) -> Callable[[], Awaitable[Mapping[str, str]]]:
+    """One after the other; the last again and again."""
+    left = list(told)
+
+    async def say() -> Mapping[str, str]:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return say
+
+
+async def test_a_copy_counts_when_it_has_what_was_told(forge: Forge, follow: Follow, tmp_path: Path) -> None:
+    repo = forge.create("one", {"a": b"1"})
+    mirror, into = follow(forge.url("one")), tmp_path / "copy.git"
+    old = await mirror.succeed()
+    new = {**old, "refs/heads/main": repo.commit({"a": b"2"})}
+    holder, once = Holder(mirror.folder), Bounds(seconds=60, largest=1 << 30, breaks=0)
+
+    async def bring(*told: Mapping[str, str]) -> Mapping[str, str] | Failure:
+        return await fetch_through(into, URL, holder.opened, saying(*told), once, lambda _: None, 1.0)
+
+    # it became the holder's a moment ago, and has not fetched yet
+    found = await bring(new)
+    assert isinstance(found, Failure) and "not where it was told" in found.message
+    assert await bring(old) == old
+    # it is ahead, and tells so while it is copied
+    await mirror.succeed()
+    assert isinstance(await bring(old), Failure)
+    assert await bring(old, new) == new
+    # it was told so before it was copied, and changed again meanwhile
+    assert await bring(new, {**new, "refs/heads/main": "0" * 40}) == new
+    # nothing is there any more: only if that was told
+    for name in refs.read_all(mirror.folder):
+        subprocess.run(["git", "-C", mirror.folder, "update-ref", "-d", name], check=True)
+    found = await bring(new)
+    assert isinstance(found, Failure) and "lacks 2 of 2 entries, such as HEAD" in found.message
+    assert refs.read(into) == new
+    assert await bring({}) == {}
+
+
+async def test_a_copy_of_a_shallow_mirror_follows_it(tmp_path: Path) -> None:
+    """All of its branches, however deep the history becomes meanwhile."""
+    whole, there, into = tmp_path / "whole.git", tmp_path / "there.git", tmp_path / "here.git"
+    _long_history(whole, 60)
+    subprocess.run(["git", "clone", "-q", "--bare", "--depth=10", f"file://{whole}", there], check=True)
+    await copied(Holder(there), into)
+    fetch = ["git", "-C", str(there), "fetch", "-q"]
+    subprocess.run([*fetch, "--deepen=10", "origin", "main:main", "t3:refs/heads/other"], check=True)
+    await copied(Holder(there), into)
+    same(there, into)
+    subprocess.run([*fetch, "--unshallow", "origin", "main:main"], check=True)
+    await copied(Holder(there), into)
+    same(there, into)
+    assert not (into / "shallow").exists()

@@ -13,18 +13,19 @@ from skep.link import carry
 from skep.link.carry import dial
 from skep.link.listening import listen
 from skep.link.meeting import Meeting
-from skep.link.messages import BlobOf, FolderOf, GitOf, Hold, Open, Release, What
+from skep.link.messages import BlobOf, DeltaOf, FolderOf, GitOf, Hold, Open, Release, What
 from skep.link.parcel import take_folder
 from skep.link.server import LinkServer
 from skep.model.source import Failure
 from skep.sources.git import refs
-from skep.sources.git.copying import Bounds, fetch_through
+from skep.sources.git.copying import Bounds, fetch_through, nothing_told
 from skep.sources.git.mirror import folder_of
 from skep.streams import Stream
 from skep.testing.forge import Forge
 from skep.worker import giving
 from tests.worker.conftest import Running
 from tests.worker.desk import RecordingDesk, held
+from tests.worker.test_replica_turns import eventually
 
 BOUNDS = Bounds(seconds=60, largest=1 << 30, breaks=1)
 
@@ -83,7 +84,7 @@ async def test_a_mirror_is_copied_and_follows(
     there, here = folder_of(worker.data, "src_1"), tmp_path / "copy.git"
     for text in (b"beta", b"gamma"):
         found = await fetch_through(
-            here, "https://x.org/one", lambda: way.opened(GitOf("src_1")), BOUNDS, lambda _: None, 1.0
+            here, "https://x.org/one", lambda: way.opened(GitOf("src_1")), nothing_told, BOUNDS, lambda _: None, 1.0
         )
         assert not isinstance(found, Failure)
         assert refs.read_all(here) == refs.read_all(there)
@@ -99,6 +100,7 @@ async def test_only_what_is_held_is_given(forge: Forge, desk: RecordingDesk, wor
     refused: list[What] = [
         GitOf("src_2"),
         GitOf("../../../etc"),
+        DeltaOf("src_2"),
         BlobOf("0" * 64),
         FolderOf("delta", "dlt_00000000000000000000000000"),
         FolderOf("delta", "other"),
@@ -110,12 +112,57 @@ async def test_only_what_is_held_is_given(forge: Forge, desk: RecordingDesk, wor
         with pytest.raises(NotFound, match="does not have"):
             async with way.opened(what):
                 pass
-    # released: the mirror may still be there for a while
-    desk.give(Release("src_1"))
+    # its mirror is lost, and nobody can make it anew
+    forge.rename("one", "other")
+    await desk.until(lambda: desk.failed("src_1"))
+    folder = folder_of(worker.data, "src_1")
+    folder.rename(folder.with_suffix(".aside"))
+    for what in (GitOf("src_1"), DeltaOf("src_1")):
+        with pytest.raises(NotFound, match="does not have"):
+            async with way.opened(what):
+                pass
+
+
+async def test_a_mirror_is_removed_when_nobody_reads_it(
+    forge: Forge, desk: RecordingDesk, worker: Running, way: Way
+) -> None:
+    forge.create("one", {"a.txt": b"alpha\n"})
+    await hold(forge, desk, "src_1")
+    folder = folder_of(worker.data, "src_1")
+    async with way.opened(GitOf("src_1")) as stream:
+        assert await stream.read()
+        await let_go(desk, "src_1")
+        with pytest.raises(NotFound):
+            async with way.opened(GitOf("src_1")):
+                pass
+        assert folder.exists()
+        # wanted again: it is not waited for
+        looked = len(forge.requests)
+        desk.give(Hold(held("src_1", forge.url("one"), epoch=2)))
+        await eventually(lambda: len(forge.requests) > looked)
+        await let_go(desk, "src_1")
+        assert folder.exists()
+    await eventually(lambda: not folder.exists())
+    assert not any(request.clone for request in forge.requests[looked:])
+
+
+async def test_whoever_reads_a_mirror_for_too_long_is_cut_off(
+    forge: Forge, desk: RecordingDesk, worker: Running, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving, "PATIENCE", 0.1)
+    forge.create("one", {"a.txt": b"alpha\n"})
+    await hold(forge, desk, "src_1")
+    with pytest.raises(Unavailable, match="broke off"):
+        async with asyncio.timeout(60), way.opened(GitOf("src_1")) as stream:
+            await let_go(desk, "src_1")
+            while True:
+                await stream.read()
+    await eventually(lambda: not folder_of(worker.data, "src_1").exists())
+
+
+async def let_go(desk: RecordingDesk, source: str) -> None:
+    desk.give(Release(source))
     await desk.until(lambda: not desk.pending)
-    with pytest.raises(NotFound):
-        async with way.opened(GitOf("src_1")):
-            pass
 
 
 async def test_a_delta_is_taken(worker: Running, way: Way, tmp_path: Path) -> None:

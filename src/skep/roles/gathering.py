@@ -243,8 +243,8 @@ class Gathering:
 
     async def _fetch(self, source: str, url: str, holder: str) -> str:
         folder = folder_of(self._data / "gathered", source)
-        opened = partial(self.tunnels.opened, holder, GitOf(source))
-        found = await fetch_through(folder, url, opened, self._bounds, lambda progress: None, self._clock.now())
+        opened, told = partial(self.tunnels.opened, holder, GitOf(source)), partial(self.receiving.told, source)
+        found = await fetch_through(folder, url, opened, told, self._bounds, lambda progress: None, self._clock.now())
         return found.message if isinstance(found, Failure) else ""
 
     async def _brought(self, row: Row, failed: bool, tx: Tx) -> None:

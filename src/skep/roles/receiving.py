@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,6 +40,10 @@ class Receiving:
         what = DeltaOf(source, stands.tips, stands.rules) if stands else DeltaOf(source)
         async with self._given(holder, held, what) as (given, folder):
             await self._adopt(held, given, folder)
+
+    async def told(self, source: str) -> Mapping[str, str]:
+        held = await self._sources.held(source)
+        return held.told if held else {}
 
     def indexed(self) -> set[str]:
         return {source for source, _ in self._searcher.indexed()}

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 AT_ONCE = 16
 #: a taker that never finishes must not keep a place for ever
 _LONGEST = 21_600.0
+#: nor a mirror that was let go of
+PATIENCE = 600.0
+_LOOK_SECONDS = 0.5
 _DELTA = re.compile(r"dlt_[0-9A-Z]{26}")
 _BOOK = re.compile(r"[a-z]+_[0-9A-Z]{26}")
 Give = Callable[[Stream], Awaitable[None]]
@@ -44,12 +47,21 @@ class Giving:
         self._here = here
         self._made = made
         self._blobs = blobs
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], What] = {}
 
     def open(self, asked: Open) -> None:
         task = asyncio.create_task(self._open(asked, busy=len(self._under_way) >= AT_ONCE))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way[task] = asked.what
+        task.add_done_callback(self._under_way.pop)
+
+    async def finish(self, source: str, wanted: Callable[[], bool]) -> None:
+        """Until nobody reads the mirror any more, which was let go of; whoever takes too long is cut off."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + PATIENCE
+        while wanted() and (reading := [task for task, what in self._under_way.items() if _reads(what, source)]):
+            for task in reading if clock() >= end else ():
+                task.cancel()
+            await asyncio.wait(reading, timeout=_LOOK_SECONDS)
 
     async def close(self) -> None:
         under_way = list(self._under_way)
@@ -101,13 +113,18 @@ class Giving:
                 return partial(send_folder, folder)
             case DeltaOf(source):
                 watch = await self._store.watch(source)
-                if watch is None or not watch.last_looked or self._made is None:
+                there = folder_of(self._data, source).exists()
+                if watch is None or not watch.last_looked or not there or self._made is None:
                     raise missing
                 return partial(_send_made, self._made(watch, what))
             case BlobOf(id):
                 if self._blobs is None or await self._blobs.stat(checked_id(id)) is None:
                     raise missing
                 return partial(send_blob, self._blobs, id)
+
+
+def _reads(what: What, source: str) -> bool:
+    return isinstance(what, GitOf | DeltaOf) and what.source == source
 
 
 def _named(what: What) -> str:

@@ -51,7 +51,7 @@ class Poller:
         teller = Teller(store, self._turns.hosts, self._policy, clock)
         self.visits = Visits(store, kinds, teller, clock, self._same)
         self._watches = Watches(store, keep)
-        self._removal = Removal(store, kinds, self._removed)
+        self.removal = Removal(store, kinds, self._removed)
         #: moved, and not fetched yet
         self._finds: dict[str, Find] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
@@ -72,7 +72,7 @@ class Poller:
             self._turns.hosts.restore(host, self._clock.now(), rest)
         if self._policy.budget:
             self._policy.restore(await self._store.cells())
-        await self._removal.load()
+        await self.removal.load()
         await self._look_ahead()
 
     async def run(self) -> None:
@@ -80,13 +80,13 @@ class Poller:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                self._removal.start(group)
+                self.removal.start(group)
                 self._turns.start(group)
                 try:
                     await self._tend()
                 finally:
                     self._group = None
-                    self._removal.stop()
+                    self.removal.stop()
                     self._turns.stop()
         finally:
             self._store.keep(self._policy.cells())
@@ -106,7 +106,7 @@ class Poller:
             if not before.primary or (before.settings, before.accepted) != (fresh.held.settings, fresh.held.accepted):
                 await self.ask(source, before.epoch)
             return
-        self._removal.take_back(source)
+        self.removal.take_back(source)
         self._interrupt(source, None if fresh.held.primary else known)
         if self._in_hand(source):
             self._again[source] = fresh
@@ -127,9 +127,9 @@ class Poller:
         self._policy.count(watch.bounds, watch.wait, -1)
         self._turns.looks.discard(source)
         self._interrupt(source, watch)
-        self._removal.put(watch)
+        self.removal.put(watch)
         if not self._in_hand(source):
-            self._removal.begin(source)
+            self.removal.begin(source)
 
     async def rest(self) -> None:
         """Until no upstream is asked any more for what was let go of; a fetch is ended, a look ends by itself."""
@@ -199,7 +199,7 @@ class Poller:
         if (known := self._watches.get(source)) is not None:
             return known
         fresh = await self._store.watch(source)
-        if fresh is None or source in self._removal or source in self._watches:
+        if fresh is None or source in self.removal or source in self._watches:
             return self._watches.get(source)
         self._watches.put(fresh)
         self._queue(fresh)
@@ -266,7 +266,7 @@ class Poller:
         self._turns.looks.put(watch.source, watch.host, 0.0 if watch.asks else watch.next_look)
 
     def _in_hand(self, source: str) -> bool:
-        return self._turns.running(source) or self._removal.running(source)
+        return self._turns.running(source) or self.removal.running(source)
 
     def _interrupt(self, source: str, lost: Watch | None) -> None:
         """A fetch that nobody wants any more ends now; a look ends soon by itself. `lost`: somebody else's now."""
@@ -288,8 +288,8 @@ class Poller:
         elif watch is not None:
             self._queue(watch)
             self._watches.moved(source)
-        elif source in self._removal:
-            self._removal.begin(source)
+        elif source in self.removal:
+            self.removal.begin(source)
 
     def _removed(self, source: str) -> None:
         self._finish(source)

@@ -1,10 +1,11 @@
-"""Mirrors of released sources are removed, however often that has to be tried."""
+"""Mirrors of released sources are removed once nobody reads them, however often that has to be tried."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
 from skep.sources.base import Kind
+from skep.worker.giving import Giving
 from skep.worker.store import Store
 from skep.worker.watch import Watch
 
@@ -22,6 +23,8 @@ class Removal:
         self._leaving: dict[str, Watch] = {}
         self._removing: set[str] = set()
         self._group: asyncio.TaskGroup | None = None
+        #: to whom mirrors are copied; git takes the rest of one that is being removed for all there is
+        self.giving: Giving | None = None
 
     def __contains__(self, source: str) -> bool:
         return source in self._leaving
@@ -56,6 +59,10 @@ class Removal:
     async def _remove(self, source: str) -> None:
         while (watch := self._leaving.get(source)) is not None:
             try:
+                if self.giving is not None:
+                    await self.giving.finish(source, lambda: source in self._leaving)
+                if self._leaving.get(source) is not watch:
+                    continue
                 await self._kinds[watch.held.kind].remove(watch.held)
                 await self._store.forget(source)
                 self._leaving.pop(source, None)

@@ -19,7 +19,7 @@ from skep.model.source import Failure, Held
 from skep.model.task import Run
 from skep.sources.base import Kind, Moved
 from skep.sources.git import refs
-from skep.sources.git.copying import Bounds, fetch_through
+from skep.sources.git.copying import Bounds, Told, fetch_through, nothing_told
 from skep.sources.git.mirror import folder_of
 from skep.streams import Stream
 from skep.worker.watch import Watch
@@ -97,11 +97,14 @@ class Replicating:
     async def recover(self, held: Held, failures: int) -> None:
         """The mirror is lost, or was never here: somebody else's copy is a better beginning than a clone. NotAllowed:
         another holds it now. Unavailable: whoever has it may be there at the next try."""
-        if await asyncio.to_thread(refs.read_all, folder_of(self._data, held.source)):
+        folder = folder_of(self._data, held.source)
+        if await asyncio.to_thread(refs.read_all, folder):
             return
         try:
             await self._ask(CopyWanted(held.source, open=False), _TICKET_SECONDS)
-            await self._through(held)
+            await self._through(held, nothing_told)  # the upstream is asked for what is newer
+            if not await asyncio.to_thread(refs.read_all, folder):
+                raise Unavailable("whoever has it gave nothing")
         except NotFound as error:
             log.info("no copy of %s through a tunnel: %s", held.source, error.message)
         except Unavailable as error:
@@ -111,19 +114,23 @@ class Replicating:
 
     async def _reached(self, held: Held) -> bool:
         try:
-            await self._through(held)
+            await self._through(held, partial(self._told, held.source))
         except SkepError as error:
             log.info("no copy of %s through a tunnel: %s", held.source, error.message)
             return False
         return True
 
-    async def _through(self, held: Held) -> None:
+    async def _through(self, held: Held, told: Told) -> None:
         """NotFound: nobody has a copy. Unavailable: nobody who has one can be reached."""
         folder = folder_of(self._data, held.source)
         opened, now = partial(self._opened, held.source), self._clock.now()
-        found = await fetch_through(folder, held.url, opened, self._bounds, lambda progress: None, now)
+        found = await fetch_through(folder, held.url, opened, told, self._bounds, lambda progress: None, now)
         if isinstance(found, Failure):
             raise Unavailable(found.message)
+
+    async def _told(self, source: str) -> Mapping[str, str]:
+        found = await self._ask(CopyWanted(source, open=False), _TICKET_SECONDS)
+        return found.held.told if isinstance(found, CopyFrom) else {}
 
     @asynccontextmanager
     async def _opened(self, source: str) -> AsyncIterator[Stream]:

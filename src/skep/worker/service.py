@@ -123,6 +123,7 @@ class Worker:
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
         post.giving = Giving(store, self._data, lambda: link.here, indexing.made)
+        post.poller.removal.giving = post.giving
         store.on_outcome = link.ring
         if not (self._data / "mirrors").exists():
             await store.look_now()  # it is a new worker, or its disk was lost
