@@ -4,14 +4,15 @@ import asyncio
 import shutil
 import sqlite3
 import subprocess
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from skep.testing.forge import Forge
+from skep.testing.forge import Forge, Repo
 from skep.testing.postgres import fresh_database
 from skep.testing.server import free_port
 from tests.cluster.fleet import SECONDS, Coordinator, Member, api, finds, skep, until
@@ -137,6 +138,76 @@ async def test_what_workers_publish_is_compared_whatever_its_labels(tmp_path: Pa
             forge.create("whole", {"a.txt": b"alpha\n", "b.txt": b"beta\n"})
             coordinator.cli("source", "add", forge.url("whole"))
             _damage_and_wait(coordinator, worker)
+
+
+async def test_what_a_holder_does_not_have_for_a_moment_is_asked_for_again(tmp_path: Path, postgres_url: str) -> None:
+    async with _apart(tmp_path, postgres_url) as (forge, repo, coordinator, worker, apart):
+        apart.kill()
+        repo.commit({"a.txt": b"later\n"})
+        until(lambda: finds(coordinator, "later") == 1, coordinator)
+        # its mirror is lost, and nobody can make it anew
+        forge.rename("whole", "other")
+        (id,) = (one["id"] for one in api(coordinator, "sources")["items"])
+        until(lambda: api(coordinator, f"sources/{id}")["failure"] is not None, coordinator)
+        (mirror,) = (worker.data / "mirrors").glob("*/*/*.git")
+        mirror.rename(mirror.with_suffix(".aside"))
+        apart.start()
+        for part in ("index", "mirror"):
+            until(lambda part=part: _cannot(apart, part, "does not have"), apart)  # type: ignore[misc]
+        until(lambda: apart.server()["due"] == 2, apart)
+        mirror.with_suffix(".aside").rename(mirror)
+        until(lambda: finds(apart, "later") == 1, apart)
+        until(lambda: apart.clones(id, tmp_path / "clone"), apart)
+        assert (tmp_path / "clone/a.txt").read_bytes() == b"later\n"
+
+
+@pytest.mark.parametrize("way", ["comparison", "reindex"])
+async def test_an_index_that_is_behind_catches_up(tmp_path: Path, postgres_url: str, way: str) -> None:
+    """It was put back from a backup, and nothing is due."""
+    often = {"reindex_every": 1.0} if way == "comparison" else {}
+    async with _apart(tmp_path, postgres_url, **often) as (forge, repo, coordinator, _, apart):
+        apart.stop()
+        for path in apart.data.glob("index*"):
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
+        apart.start()
+        repo.commit({"a.txt": b"later\n"})
+        until(lambda: finds(apart, "later") == 1, apart)
+        apart.stop()
+        shutil.rmtree(apart.data / "index")
+        for path in (*apart.data.glob("index.*"), apart.data / "index"):
+            path.unlink(missing_ok=True)
+        for path in tmp_path.glob("index*"):
+            path.rename(apart.data / path.name)
+        apart.start()
+        if way == "reindex":
+            assert finds(apart, "later") == 0
+            coordinator.cli("source", "reindex", forge.url("whole"))
+        until(lambda: finds(apart, "later") == 1, apart)
+
+
+@asynccontextmanager
+async def _apart(
+    tmp_path: Path, postgres_url: str, **settings: Any
+) -> AsyncIterator[tuple[Forge, Repo, Coordinator, Member, Aggregator]]:
+    """One source, to be found at an aggregator apart."""
+    async with fresh_database(postgres_url) as url:
+        common: dict[str, Any] = {"database": url, "beat_every": 0.5}
+        with (
+            Forge(tmp_path / "forge") as forge,
+            Coordinator(tmp_path / "coordinator", roles=["coordinator", "manager"], **common) as coordinator,
+            Member(
+                tmp_path / "worker", coordinator.make_line(), poll_min=0.3, poll_max=1.0, index_analyse=False
+            ) as worker,
+            Aggregator(tmp_path / "apart", coordinator, name="apart", **settings, **common) as apart,
+        ):
+            repo = forge.create("whole", {"a.txt": b"alpha\n"})
+            coordinator.cli("source", "add", forge.url("whole"))
+            until(lambda: finds(apart, "alpha") == 1 and apart.server()["due"] == 0, apart)
+            yield forge, repo, coordinator, worker, apart
+
+
+def _cannot(server: Aggregator, part: str, why: str) -> bool:
+    return any(f"the {part} of " in line and why in line for line in server.tail().splitlines())
 
 
 def _damage_and_wait(server: Coordinator | Aggregator, worker: Member) -> None:

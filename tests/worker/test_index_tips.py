@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from skep.engines.index.trigram.shard import Shard
+from skep.errors import Damaged
 from skep.model.search import Delta, Document, Tip, digest
 from skep.sources.git.plan import Ignored, Rules, expected
 from skep.testing.forge import Forge, Repo
@@ -117,3 +118,9 @@ def test_the_digest_is_that_of_what_was_indexed(repo: Repo, tmp_path: Path) -> N
         held += [(shard.path(n), shard.blob(n), int(shard.branches[n])) for n in range(shard.documents)]
     assert expected(repo.folder, delta.tips, ("added.txt",)) == digest(reversed(held))
     assert expected(repo.folder, delta.tips, ()) != digest(held)
+
+
+def test_a_mirror_that_is_gone_is_not_an_empty_one(repo: Repo, tmp_path: Path) -> None:
+    repo.folder.rename(repo.folder.with_suffix(".aside"))
+    with pytest.raises(Damaged, match="is gone"):
+        indexed(repo, tmp_path / "a")

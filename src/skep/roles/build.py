@@ -144,7 +144,7 @@ async def open_rooms(
             await room.start()
         if "coordinator" in settings.roles:
             await owners.start()
-        gathering = await parts.gathering(stack, db, clock, topics, settings, sources, searcher)
+        gathering = await parts.gathering(stack, db, clock, topics, settings, sources, searcher, search)
         records = await parts.records(settings, db, record_engine, search, dataone, gathering.mirror)
         gather, http = Gather(sources, gathering.mirror, interest, Manifests(db, clock)), parts.http(settings)
         stack.push_async_callback(http.close)

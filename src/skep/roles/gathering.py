@@ -200,17 +200,23 @@ class Gathering:
         rows = [what | {"source": source} for source in sources]
         await tx.many(_NOTE, rows)
         if rows:
-            tx.ring(self._bell)
+            tx.ring(_bell(self._me))
 
-    @property
-    def _bell(self) -> str:
-        return f"gather:{self._me}"
+    async def compare(self, tx: Tx, source: str) -> None:
+        """Have every index of a source compared now, whoever it belongs to."""
+        rows = await tx.rows(
+            "UPDATE gather SET due = :now, failures = 0 WHERE source = :source AND part = 'verify' RETURNING server",
+            now=self._clock.now(),
+            source=source,
+        )
+        for row in rows:
+            tx.ring(_bell(row["server"]))
 
     # bringing it
 
     async def _bring(self, part: str) -> None:
         """For ever: what is due, a few at a time."""
-        async with self._db.listen(self._bell) as bell:
+        async with self._db.listen(_bell(self._me)) as bell:
             while True:
                 rows = await self._db.read(_DUE, me=self._me, part=part, now=self._clock.now(), most=_AT_ONCE[part])
                 results = await asyncio.gather(*map(self._bring_one, rows), return_exceptions=True)
@@ -225,11 +231,12 @@ class Gathering:
             await self._drop(source)
             return
         try:
-            if row["part"] == "index":
+            if row["part"] == "index" or (row["part"] == "verify" and row["indexed_commit"]):
+                # what is behind what was published is brought before it is compared
                 await self.receiving.index(source, row["member"] or "", row["indexed_commit"])
-            elif row["part"] == "verify":
+            if row["part"] == "verify":
                 await self.receiving.verify(source, row["member"] or "")
-            elif not folder_of(self._data, source).exists():
+            elif row["part"] == "mirror" and not folder_of(self._data, source).exists():
                 reason = await self._fetch(source, row["url"], row["member"] or "")
         except SkepError as error:
             reason = error.message
@@ -298,6 +305,10 @@ class Gathering:
     async def _give(self) -> None:
         """For ever: copies for workers that have nobody else to ask."""
         await self.tunnels.follow(lambda source: partial(give, self.mirror(source)))
+
+
+def _bell(server: str) -> str:
+    return f"gather:{server}"
 
 
 async def _forget(before: float, tx: Tx) -> None:

@@ -199,6 +199,7 @@ async def gathering(
     settings: Settings,
     sources: Sources,
     searcher: Searcher,
+    search: Search,
 ) -> Gathering:
     servers = Servers(db, clock, _place(settings, clock))
     await servers.start()
@@ -208,6 +209,7 @@ async def gathering(
     receiving = Receiving(clock, Path(settings.data), settings.max_repository, tunnels, sources, searcher)
     gathering = Gathering(db, clock, topics, settings, servers, tunnels, receiving)
     await gathering.start()
+    search.compare = gathering.compare
     return gathering
 
 

@@ -32,7 +32,7 @@ class Receiving:
         self._searcher = searcher
 
     async def index(self, source: str, holder: str, commit: str | None) -> None:
-        """Bring this process's own index of a source to what its holder has, unless it is there."""
+        """Bring this process's own index of a source to what its holder has, unless it is at `commit`, as published."""
         held = await self._sources.held(source)
         stands = self._searcher.standing(held.number) if held else None
         if held is None or (stands and stands.commit == commit):
@@ -40,6 +40,9 @@ class Receiving:
         what = DeltaOf(source, stands.tips, stands.rules) if stands else DeltaOf(source)
         async with self._given(holder, held, what) as (given, folder):
             await self._adopt(held, given, folder)
+            # a holder that is ahead publishes that soon, and this process hears of it
+            if commit and (given.delta is None or given.delta.commit != commit):
+                raise Unavailable(f"{holder} does not have {source} at {commit}, which was published")
 
     async def told(self, source: str) -> Mapping[str, str]:
         held = await self._sources.held(source)

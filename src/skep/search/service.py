@@ -1,7 +1,7 @@
 """Search over everything mirrored: parse, see what the caller may see, ask the index, say how fresh each hit is."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -87,6 +87,8 @@ class Search:
         #: of these, with what they are about
         self.fields: dict[Kind, Mapping[str, str]] = {}
         self._commits: Commits | None = None
+        #: has the indexes that other processes have of a source compared
+        self.compare: Callable[[Tx, str], Awaitable[None]] | None = None
 
     def read_mirrors(self, mirror: Callable[[str], Path], folder: Path, rules: Rules) -> None:
         """Answer `type:commit` and `commit:` from the mirrors there. `folder`: for indexes made on the way."""
@@ -122,6 +124,8 @@ class Search:
 
         async def work(tx: Tx) -> None:
             await request(tx, source, "whole")
+            if self.compare is not None:
+                await self.compare(tx, source)
             await note(tx, self._clock.now(), caller, "source.reindex", source)
 
         await self._db.write(work)

@@ -35,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(job: Job, report: Report) -> Finished | Planned:
     """From `base` to where the mirror stands; from nothing where that cannot be built upon."""
     mirror, out = Path(job.folder), Path(job.out)
+    if not mirror.exists():
+        raise Damaged(f"the mirror {mirror.name} is gone", hint="it is made anew at the next look")
     tips = tips_of(mirror, job.branches)
     if not tips:
         return Finished(None)
