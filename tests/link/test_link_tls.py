@@ -15,11 +15,15 @@ from skep.clock import SystemClock
 from skep.config import Settings
 from skep.doors.cli.main import main
 from skep.errors import BadInput
+from skep.link import carry
 from skep.link.authority import Authority, days_left
 from skep.link.client import LinkClient
 from skep.link.dial import Dial
 from skep.link.join import join_line, joined, keep_line, read_line
+from skep.link.listening import listen
+from skep.link.meeting import Meeting
 from skep.link.server import LinkServer
+from skep.link.wire import Broken
 from skep.roles.linking import credentials_of
 from tests.link.ends import MemoryDesk, MemoryOutpost
 
@@ -89,7 +93,34 @@ async def test_each_mistake_has_its_words(desk: MemoryDesk, tmp_path: Path, capl
             assert words in await told(caplog, Dial((target,), ca))
         caplog.clear()
     assert "refused" in (await told(caplog, Dial((target,)))).lower()
+    caplog.clear()
+    assert "its name cannot be looked up" in await told(caplog, Dial(("nosuch.invalid:7338",)))
     assert desk.hellos == []
+
+
+async def test_a_reason_is_told_whatever_was_told_of_others(
+    desk: MemoryDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two coordinators one is away: why the other does not want this member is said at once, and once."""
+    caplog.set_level(logging.DEBUG, "skep.link.client")
+    async with listening(desk, tmp_path) as target, asyncio.timeout(30):
+        client = LinkClient(MemoryOutpost(token="revoked"), Dial(("127.0.0.1:1", target)), SystemClock())
+        running = asyncio.create_task(client.run())
+        while len(caplog.messages) < 6:
+            await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    said = "\n".join(record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    assert said.count("not attached") == 2 and f"{target}: this token is not known" in said
+
+
+async def test_a_tunnel_says_what_is_wrong_with_the_way(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    server, address = await listen({carry.METHOD: Meeting().carry}, "127.0.0.1:0", fleet.credentials)
+    with pytest.raises(Broken, match=f"{address}: it speaks TLS"):
+        async with carry.dial(address, "ticket", "wrk_1"):
+            pass
+    await server.stop(0)
 
 
 async def test_the_next_coordinator_is_tried(desk: MemoryDesk, tmp_path: Path) -> None:

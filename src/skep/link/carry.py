@@ -110,12 +110,17 @@ async def dial(
     address: str, ticket: str, member: str, ca: str = "", declined: SkepError | None = None
 ) -> AsyncIterator[CarryStream]:
     """The stream that this ticket is for; an error says why there is none, in the words of the other side."""
-    async with Dial((address,), ca).channel(address) as channel:
+    way = Dial((address,), ca)
+    async with way.channel(address) as channel:
         call = channel.stream_stream(METHOD)()
         stream = CarryStream(call)
         try:
-            await stream.write(_encode(Shown(ticket, member, Declined.of(declined) if declined else None)))
-            await _meet(stream)
+            try:
+                await stream.write(_encode(Shown(ticket, member, Declined.of(declined) if declined else None)))
+                await _meet(stream)
+            except Broken as error:
+                reason = await way.explain(address)
+                raise Broken(f"{_TUNNEL} to {address}: {reason}") if reason else error from None
             yield stream
             if stream.ended:
                 # a stream that is cancelled loses what is still on its way

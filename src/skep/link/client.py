@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 METHOD = "/skep.Link/Attach"
 _WELCOME_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+#: a reason that stays the same is told in every round of so many
+_SAID_AGAIN = 10
 #: outcomes sent and not yet acknowledged
 _WINDOW = 256
 _BATCH = 64
@@ -137,6 +139,8 @@ class LinkClient:
     async def _run(self) -> None:
         # many members that begin at once divide themselves
         turn, failures = int(self._clock.random() * len(self._dial.targets)), 0
+        #: by target, since it was last attached
+        said: dict[str, str] = {}
         while True:
             target = self._target = self._dial.targets[turn % len(self._dial.targets)]
             try:
@@ -150,9 +154,11 @@ class LinkClient:
                     reason = await self._dial.explain(target) or reason
             turn, failures = turn + 1, 0 if self.attached else failures + 1
             self.attached = False
-            rounds = min(failures // len(self._dial.targets), 20)
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**rounds) * (0.5 + self._clock.random())
-            level = logging.WARNING if failures % 10 < 2 else logging.DEBUG
+            rounds = failures // len(self._dial.targets)
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(rounds, 20)) * (0.5 + self._clock.random())
+            is_news = said.get(target) != reason or rounds % _SAID_AGAIN == 0
+            said = {**said, target: reason} if failures else {}
+            level = logging.WARNING if is_news else logging.DEBUG
             log.log(level, "not attached to %s: %s; again in %.1f s", target, reason, pause)
             await asyncio.sleep(pause)
 

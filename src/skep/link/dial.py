@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import ssl
 from typing import Any
 
@@ -62,6 +63,8 @@ class Dial(msgspec.Struct, frozen=True):
             return _PLAIN if secure else ""
         except TimeoutError:
             return "no answer"
+        except socket.gaierror as error:
+            return f"its name cannot be looked up: {error.strerror}"
         except OSError as error:
             return os.strerror(error.errno) if error.errno else str(error)
         writer.transport.abort()
