@@ -37,17 +37,17 @@ class StatusView:
         )
         moving = await self._db.read("SELECT count(*) AS n FROM source_replica WHERE complete = 0")
         fresh = [row for row in rows if row["state"] == "current"]
-        size = self._searcher.size()
+        size, members = self._searcher.size(), await self._fleet.members()
         return Status(
             __version__,
             self._started,
             {row["state"]: int(row["n"]) for row in rows},
-            await self._fleet.members(),
+            members,
             size.shards,
             size.documents,
             size.bytes,
             await self._fleet.orders_pending(),
-            await self._statuses.all(),
+            await self._statuses.living({one.id for one in members if one.state == "alive"}),
             await self._servers.list(),
             int(moving[0]["n"]),
             sum(int(row["late"]) for row in fresh),

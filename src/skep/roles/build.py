@@ -113,7 +113,7 @@ async def open_rooms(
         spaces = Spaces(db, clock, process=f"{socket.gethostname()}:{data}")
         watching = Watching(saved, topics, clock, searcher, search.catalogue)
         stack.push_async_callback(spaces.close)
-        lease, me = settings.task_lease, new_id("crd", clock.now())
+        lease, me = settings.task_lease, new_id("crd" if "coordinator" in settings.roles else "agg", clock.now())
         owners, statuses = Owners(db, me, min(BEAT_SECONDS, settings.beat_every)), Statuses(db, clock, me)
         placer, results = Placer(clock, owners, lease), Results(db, clock, settings.result_kinds)
         contexts, tasks = Contexts(db, clock, placer), Tasks(db, clock, blobs)
@@ -209,7 +209,6 @@ async def open_rooms(
             triggers.follow_clock,
             *parts.dataone_loops(settings, dataone, client),
             Notices(db, clock, http, HostGuard(settings, clock, local=False)).follow,
-            partial(statuses.keep, partial(parts.alive, fleet)),
             *([] if isinstance(log, TxLog) else [partial(relay.carry, db, log)]),
         ]
         loops: list[Loop] = [
@@ -219,6 +218,7 @@ async def open_rooms(
             records.follow,
             dataone.index.follow,
             watching.carry,
+            partial(statuses.keep, partial(parts.alive, fleet)),
             *gathering.loops,
             *(duties if "coordinator" in settings.roles else []),
         ]

@@ -1,7 +1,7 @@
 """The update-status protocol: every process has exactly one tuple (id, what it does, since when) in the space `status`.
 
 Replaced in one step, so that it is never missing or there twice; gone when the process leaves. What a process left that
-died with its coordinator is swept away.
+died, or whose coordinator did, is not shown any more and swept away.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from skep.spaces.match import Pattern
 SPACE = "status"
 IDLE = "idle"
 _ANY = template_of((str, str, float))
-#: a coordinator says so often that it is there; it counts as gone when it did not three times
-_EVERY_SECONDS = 60.0
+#: a serving process says so often that it is there; it counts as gone when it did not three times
+_EVERY_SECONDS = 10.0
 _MOST = 10_000
 
 
@@ -67,10 +67,15 @@ class Statuses:
             await asyncio.sleep(_EVERY_SECONDS)
 
     async def sweep(self, alive: set[str]) -> None:
-        late = self._clock.now() - 3 * _EVERY_SECONDS
+        living = {one.id for one in await self.living(alive)}
         for one in await self.all():
-            if one.id not in alive and one.at < late:
+            if one.id not in living:
                 await self.remove(one.id)
+
+    async def living(self, alive: set[str]) -> list[ProcessStatus]:
+        """Of members that are `alive`, and of whoever else was heard of lately."""
+        late = self._clock.now() - 3 * _EVERY_SECONDS
+        return [one for one in await self.all() if one.id in alive or one.at >= late]
 
     async def all(self) -> list[ProcessStatus]:
         found = await store.matching(self._db.read, SPACE, Pattern(_ANY), _MOST, lock="")
