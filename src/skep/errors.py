@@ -7,6 +7,7 @@
     ├── NeedsToken         401  no token, or one we do not know
     ├── NotAllowed         403  a token without the scope, a foreign origin, a refused address
     ├── NotFound           404
+    │   └── NotHere             it is known, and this server has no mirror of it
     ├── Conflict           409  somebody else changed or holds it
     │   └── Replaced            a newer process of the same member has come
     ├── TooLarge           413
@@ -62,6 +63,10 @@ class NotAllowed(SkepError):
 class NotFound(SkepError):
     code = "not_found"
     status = 404
+
+
+class NotHere(NotFound):
+    pass
 
 
 class Conflict(SkepError):

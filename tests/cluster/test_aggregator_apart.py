@@ -37,9 +37,16 @@ class Aggregator(RunningSkep):
         super().__init__(data, role="aggregator", tls_ca=ca, **ways[way], **settings)
 
     def clones(self, source: str, into: Path) -> bool:
+        return not self.clone(source, into)
+
+    def clone(self, source: str, into: Path) -> str:
+        """What git says when it cannot."""
         clone = ["git", "clone", "-q", f"{self.url}/git/{source}.git", str(into)]
-        done = subprocess.run(clone, env=environment({}) | QUIET, capture_output=True, check=False)
-        return done.returncode == 0
+        done = subprocess.run(clone, env=environment({}) | QUIET, capture_output=True, text=True, check=False)
+        return done.stderr if done.returncode else ""
+
+    def gathered(self) -> set[str]:
+        return {mirror.stem for mirror in (self.data / "gathered" / "mirrors").glob("*/*/*.git")}
 
     def server(self) -> dict[str, Any]:
         (own,) = (one for one in api(self, "status")["servers"] if one["name"] == self.data.name)
@@ -233,6 +240,40 @@ async def _next_comparison(url: str) -> float:
         return float(await db.fetchval("SELECT min(due) FROM gather WHERE part = 'verify'"))
     finally:
         await db.close()
+
+
+async def test_a_partial_one_follows_labels_and_its_setting(tmp_path: Path, postgres_url: str) -> None:
+    async with fresh_database(postgres_url) as url:
+        common: dict[str, Any] = {"database": url, "beat_every": 0.5}
+        with (
+            Forge(tmp_path / "forge") as forge,
+            Coordinator(tmp_path / "coordinator", roles=["coordinator", "manager"], **common) as coordinator,
+            Member(tmp_path / "worker", coordinator.make_line(), index_analyse=False),
+            Aggregator(tmp_path / "partly", coordinator, name="partly", gather_labels=["hot"], **common) as partly,
+        ):
+            for n in range(3):
+                forge.create(f"few/{n}", {"a.txt": b"alpha\n"})
+                coordinator.cli("source", "add", forge.url(f"few/{n}"), *(("--label", "hot") if n == 0 else ()))
+            ids = {int(one["url"][-1]): one["id"] for one in api(coordinator, "sources")["items"]}
+
+            def has(*wanted: int) -> bool:
+                found = {hit["source"] for hit in api(partly, "search", q="alpha")["hits"]}
+                return found == partly.gathered() == {ids[n] for n in wanted}
+
+            until(lambda: finds(coordinator, "alpha") == 3 and has(0), partly)
+            assert "is not on this server" in partly.clone(ids[1], tmp_path / "no")
+            # without any commit
+            coordinator.cli("source", "update", ids[1], "--label", "hot")
+            until(lambda: has(0, 1), partly)
+            coordinator.cli("source", "update", ids[0], "--label", "cold")
+            until(lambda: has(1), partly)
+            until(lambda: partly.server()["sources"] == 1, partly)
+            # another setting: of the next start
+            for labels, wanted in (["cold"], [0]), ([], [0, 1, 2]), (["hot"], [1]):
+                assert partly.stop() == 0
+                partly.settings["gather_labels"] = labels
+                partly.start()
+                until(lambda wanted=wanted: has(*wanted), partly)  # type: ignore[misc]
 
 
 def test_it_needs_postgresql(tmp_path: Path) -> None:

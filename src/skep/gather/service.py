@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from skep.errors import BadInput, NotFound
+from skep.errors import BadInput, NotFound, NotHere
 from skep.fleet.interest import Interest
 from skep.gather.manifest import Manifests
 from skep.model.answers import CommitView, FileView, Tree, TreeItem, Waited
@@ -141,7 +141,10 @@ class Gather:
     def _mirror(self, source: Source) -> Path:
         folder = self._where(source.id)
         if not folder.exists():
-            raise NotFound(f"{source.name} has not been mirrored yet", hint="its page says how far it is")
+            if source.last_fetched is None:
+                raise NotHere(f"{source.name} has not been mirrored yet", hint="its page says how far it is")
+            hint = "`skep status` says which labels each server is for"
+            raise NotHere(f"{source.name} is not on this server, or not yet", hint=hint)
         return folder
 
 

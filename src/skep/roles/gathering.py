@@ -8,32 +8,28 @@ such an index: once in a while the holder is asked whether it is what the mirror
 """
 
 import asyncio
-import json
 import logging
 import shutil
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from skep.clock import Clock
 from skep.config import Settings
-from skep.engines.db.base import Database, Row, Tx, Value
+from skep.engines.db.base import Database, Row, Tx
 from skep.errors import SkepError
 from skep.fleet.servers import FORGET_SECONDS, Servers
 from skep.link.messages import GitOf
 from skep.link.tunnels import Tunnels
 from skep.loops import Loop
 from skep.model.source import Failure
-from skep.model.topic import Part
 from skep.roles.receiving import Receiving
+from skep.roles.wanting import Wanting, bell_of
 from skep.sources.catalogue import MOVED
 from skep.sources.git import browse
 from skep.sources.git.copying import Bounds, fetch_through
 from skep.sources.git.mirror import folder_of
 from skep.sources.git.through import give
-from skep.topics.service import CHANGES, INDEXED, Topics
+from skep.topics.service import Topics
 
 log = logging.getLogger(__name__)
 
@@ -41,27 +37,6 @@ log = logging.getLogger(__name__)
 _AT_ONCE = {"mirror": 4, "index": 4, "verify": 1}
 _AGAIN, _LONGEST = 10.0, 600.0
 _BEAT_SECONDS = 10.0
-_PAGE = 1_000
-_STEPS = [
-    """
-    CREATE TABLE gather (
-        server TEXT NOT NULL, source TEXT NOT NULL, part TEXT NOT NULL, due DOUBLE PRECISION, failures BIGINT NOT NULL,
-        PRIMARY KEY (server, source, part)
-    );
-    CREATE INDEX gather_due ON gather (server, due) WHERE due IS NOT NULL;
-    CREATE INDEX gather_source ON gather (source)
-    """,
-    """
-    DROP INDEX gather_due;
-    CREATE INDEX gather_due ON gather (server, part, due) WHERE due IS NOT NULL;
-    INSERT INTO gather (server, source, part, due, failures)
-    SELECT server, source, 'verify', 0, 0 FROM gather WHERE part = 'index'
-    """,
-]
-_NOTE = (
-    "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, :part, :now, 0) "
-    "ON CONFLICT (server, source, part) DO UPDATE SET due = excluded.due, failures = 0"
-)
 _NOTE_FIRST = (
     "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, 'verify', :due, 0) "
     "ON CONFLICT DO NOTHING"
@@ -72,11 +47,6 @@ _DUE = (
     "LEFT JOIN holding ON holding.source = gather.source "
     "WHERE gather.server = :me AND gather.part = :part AND gather.due <= :now ORDER BY gather.due LIMIT :most"
 )
-
-
-class _Told(msgspec.Struct):
-    source: str
-    kind: str = "git"
 
 
 class Gathering:
@@ -97,21 +67,22 @@ class Gathering:
         self._bounds = Bounds(settings.fetch_timeout, settings.max_repository)
         self.servers = servers
         self._me = servers.me.id
-        self._labels = frozenset(servers.me.labels)
         self._verify_every = settings.reindex_every
         #: is the index of this process nobody else's?
         self.own_index = db.shared and settings.index.startswith("file:")
         self.tunnels = tunnels
         self.receiving = receiving
+        published = receiving.indexed if "coordinator" in settings.roles else None
+        self._wanting = Wanting(db, clock, topics, self._data, self._me, servers.me.labels, published)
 
     async def start(self) -> None:
-        await self._db.migrate("gather", _STEPS)
+        await self._wanting.start()
         # whatever was on its way when an earlier process ended is asked for again
         await asyncio.to_thread(shutil.rmtree, self._data / "incoming", ignore_errors=True)
         if self.own_index:  # of which shards may have been damaged, or somebody removed the folder
             once = "SELECT source FROM gather WHERE server = :me AND part = 'verify'"
             had = {row["source"] for row in await self._db.read(once, me=self._me)}
-            await self._db.write(partial(self._note, part="verify", sources=had - self.receiving.indexed()))
+            await self._db.write(partial(self._wanting.note, part="verify", sources=had - self.receiving.indexed()))
 
     def mirror(self, source: str) -> Path:
         """In place where it is on this machine, else the copy."""
@@ -137,70 +108,9 @@ class Gathering:
 
     @property
     def loops(self) -> list[Loop]:
-        own: list[Loop] = [partial(self._follow, INDEXED, "index"), partial(self._bring, "index")]
-        own += [partial(self._bring, "verify")]
-        mirrors: list[Loop] = [partial(self._follow, CHANGES, "mirror"), partial(self._bring, "mirror")]
-        return [*mirrors, *(own if self.own_index else ()), self._report, self._give]
-
-    # what there is to bring
-
-    async def _follow(self, topic: str, part: str) -> None:
-        """For ever: note what has changed."""
-        reader = f"skep.gather.{self._me}"
-        if not await self._db.read("SELECT reader FROM place WHERE reader = :r AND topic = :t", r=reader, t=topic):
-            _, end = await self._topics.log.bounds(Part(topic))
-            await self._note_all(part)
-            await self._db.write(partial(self._topics.commit, reader=reader, name=topic, next_offset=end))
-        async with self._topics.listen(topic) as bell:
-            while True:
-                messages = await self._topics.unread(reader, topic, _PAGE)
-                if not messages:
-                    await bell.wait(30.0)
-                    continue
-                told = [msgspec.json.decode(message.body, type=_Told) for message in messages]
-                moved = {one.source for one in told if one.kind == "git"}
-                wanted, place = await self._wanted(moved, part), messages[-1].offset + 1
-
-                async def work(tx: Tx, wanted: list[str] = wanted, place: int = place) -> None:
-                    await self._note(tx, part, wanted)
-                    await self._topics.commit(tx, reader, topic, place)
-
-                await self._db.write(work)
-
-    async def _note_all(self, part: str) -> None:
-        """Everything that was ever fetched, a page at a time."""
-        last = ""
-        while rows := await self._db.read(
-            "SELECT id FROM source WHERE id > :last AND state <> 'removed' AND last_fetched IS NOT NULL "
-            "ORDER BY id LIMIT :page",
-            last=last,
-            page=_PAGE,
-        ):
-            last = rows[-1]["id"]
-            wanted = await self._wanted([row["id"] for row in rows], part)
-            await self._db.write(partial(self._note, part=part, sources=wanted))
-
-    async def _wanted(self, sources: Iterable[str], part: str) -> list[str]:
-        """By their labels; lists are read wherever this process is a coordinator, whatever their labels are. What is in
-        the index stays true: workers may have published it here, or its labels were others."""
-        far = [one for one in sorted(sources) if part != "mirror" or not folder_of(self._data, one).exists()]
-        if not self._labels:
-            return far
-        anyway = {row["source"] for row in await self._db.read("SELECT source FROM list WHERE source IS NOT NULL")}
-        anyway |= self.receiving.indexed() if part == "index" else set()
-        found = []
-        for one in far:
-            rows = await self._db.read("SELECT labels FROM source WHERE id = :id", id=one)
-            if one in anyway or any(self._labels & set(json.loads(row["labels"])) for row in rows):
-                found.append(one)
-        return found
-
-    async def _note(self, tx: Tx, part: str, sources: Iterable[str]) -> None:
-        what: dict[str, Value] = {"me": self._me, "part": part, "now": self._clock.now()}
-        rows = [what | {"source": source} for source in sources]
-        await tx.many(_NOTE, rows)
-        if rows:
-            tx.ring(_bell(self._me))
+        parts = ("mirror", "index", "verify") if self.own_index else ("mirror",)
+        bring = [partial(self._bring, part) for part in parts]
+        return [*self._wanting.loops(index=self.own_index), *bring, self._report, self._give]
 
     async def compare(self, tx: Tx, source: str) -> None:
         """Have every index of a source compared now, whoever it belongs to."""
@@ -210,13 +120,13 @@ class Gathering:
             source=source,
         )
         for row in rows:
-            tx.ring(_bell(row["server"]))
+            tx.ring(bell_of(row["server"]))
 
     # bringing it
 
     async def _bring(self, part: str) -> None:
         """For ever: what is due, a few at a time."""
-        async with self._db.listen(_bell(self._me)) as bell:
+        async with self._db.listen(self._wanting.bell) as bell:
             while True:
                 rows = await self._db.read(_DUE, me=self._me, part=part, now=self._clock.now(), most=_AT_ONCE[part])
                 results = await asyncio.gather(*map(self._bring_one, rows), return_exceptions=True)
@@ -229,6 +139,9 @@ class Gathering:
         source, reason = row["source"], ""
         if row["url"] is None:
             await self._drop(source)
+            return
+        if await self._wanting.unwanted([source], row["part"]):
+            await self._let_go(source, row["part"])
             return
         try:
             if row["part"] == "index" or (row["part"] == "verify" and row["indexed_commit"]):
@@ -281,6 +194,19 @@ class Gathering:
             lambda tx: tx.rows("DELETE FROM gather WHERE server = :me AND source = :source", me=self._me, source=source)
         )
 
+    async def _let_go(self, source: str, part: str) -> None:
+        """Its labels, or those that this process is for, are others than they were."""
+        if part == "mirror":
+            await asyncio.to_thread(shutil.rmtree, folder_of(self._data / "gathered", source), ignore_errors=True)
+        else:
+            await self.receiving.drop(source)
+        gone = "DELETE FROM gather WHERE server = :me AND source = :source AND part = :part"
+        await self._db.write(lambda tx: tx.rows(gone, me=self._me, source=source, part=part))
+        # they may have become what they were, which nobody notes of what seemed to be here
+        again = await self._wanting.among([source], part)
+        whole = "mirror" if part == "mirror" else "index"
+        await self._db.write(partial(self._wanting.note, part=whole, sources=again))
+
     # what others know of it
 
     async def _report(self) -> None:
@@ -307,11 +233,8 @@ class Gathering:
         await self.tunnels.follow(lambda source: partial(give, self.mirror(source)))
 
 
-def _bell(server: str) -> str:
-    return f"gather:{server}"
-
-
 async def _forget(before: float, tx: Tx) -> None:
     for row in await tx.rows("DELETE FROM server WHERE last_alive < :before RETURNING id", before=before):
         await tx.rows("DELETE FROM gather WHERE server = :id", id=row["id"])
+        await tx.rows("DELETE FROM gather_place WHERE server = :id", id=row["id"])
         await tx.rows("DELETE FROM place WHERE reader = :reader", reader=f"skep.gather.{row['id']}")

@@ -51,6 +51,11 @@ class Receiving:
     def indexed(self) -> set[str]:
         return {source for source, _ in self._searcher.indexed()}
 
+    async def drop(self, source: str) -> None:
+        """From this process's own index."""
+        if held := await self._sources.held(source):
+            await self._searcher.drop(source, held.number)
+
     async def verify(self, source: str, holder: str) -> None:
         """Have this process's own index of a source compared with the holder's mirror, and made anew if it differs."""
         held = await self._sources.held(source)

@@ -16,7 +16,7 @@ from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
 from skep.doors.http.bare import left, respond, unless
-from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound, TooLarge
+from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound, NotHere, TooLarge
 from skep.gather.manifest import Manifest
 from skep.gather.service import Gather, Repository
 from skep.model.caller import Caller
@@ -60,7 +60,7 @@ class GitDoor:
         try:
             return await self._gather.find_git(caller, scope["path"].removeprefix("/git"))
         except NotFound as error:
-            if caller.known:
+            if caller.known or isinstance(error, NotHere):
                 raise
             raise NeedsToken(
                 error.message, hint="is the name right? a private one needs a token as password"
