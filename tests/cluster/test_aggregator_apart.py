@@ -242,6 +242,24 @@ async def _next_comparison(url: str) -> float:
         await db.close()
 
 
+async def test_the_worker_beside_a_coordinator_gives_by_tls(tmp_path: Path, postgres_url: str) -> None:
+    """The one that it has as a child, by a socket: others it must know by their CA, as any worker does."""
+    async with fresh_database(postgres_url) as url:
+        common: dict[str, Any] = {"database": url, "beat_every": 0.5}
+        with (
+            Forge(tmp_path / "forge") as forge,
+            Coordinator(tmp_path / "all", role="up", poll_min=0.3, poll_max=1.0, **common) as coordinator,
+            Aggregator(tmp_path / "dialled", coordinator, name="dialled", **common) as dialled,
+            Aggregator(tmp_path / "relayed", coordinator, "relay", name="relayed", **common) as relayed,
+        ):
+            forge.create("own", {"a.txt": b"alpha\n"})
+            coordinator.cli("source", "add", forge.url("own"))
+            for one in (dialled, relayed):
+                until(lambda one=one: finds(one, "alpha") == 1 and one.gathered(), one)  # type: ignore[misc]
+            assert not [line for line in (*coordinator.log, *dialled.log) if "tunnel" in line]
+            assert [one["id"][:3] for one in api(coordinator, "status")["processes"]].count("agg") == 2
+
+
 async def test_a_partial_one_follows_labels_and_its_setting(tmp_path: Path, postgres_url: str) -> None:
     async with fresh_database(postgres_url) as url:
         common: dict[str, Any] = {"database": url, "beat_every": 0.5}

@@ -21,7 +21,7 @@ class Start(msgspec.Struct, frozen=True):
     """What the child reads from the first line of its stdin."""
 
     settings: Settings
-    link: Dial | str
+    link: Dial
     token: str
 
 

@@ -14,7 +14,8 @@ from skep.config import Settings, is_loopback, split_address
 from skep.errors import BadInput
 from skep.link import carry
 from skep.link.authority import days_left
-from skep.link.join import CERT, KEY, token_of
+from skep.link.dial import Dial
+from skep.link.join import CERT, KEY, ca_of, token_of
 from skep.link.listening import listen
 from skep.link.server import LinkServer
 from skep.roles.build import Rooms
@@ -25,8 +26,8 @@ _LONGEST_SOCKET = 100
 _SOON_DAYS = 30
 
 
-async def open_link(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExitStack) -> str:
-    """Closed by the stack; returns the socket to dial."""
+async def open_link(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExitStack) -> Dial:
+    """Closed by the stack; returns how this machine's worker dials it, and knows whoever else it brings bytes to."""
     link, socket = LinkServer(rooms.desk, beat_every=settings.beat_every), _socket(Path(settings.data), stack)
     rooms.tunnels.attach(link)
     if token := token_of(settings):
@@ -38,7 +39,7 @@ async def open_link(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExi
     else:
         await link.start(socket)
     stack.push_async_callback(link.stop)
-    return socket
+    return Dial((socket,), ca_of(settings))
 
 
 async def open_meeting(settings: Settings, rooms: Rooms, stack: contextlib.AsyncExitStack) -> None:

@@ -140,7 +140,7 @@ async def _up(
 
 async def _members(settings: Settings, rooms: Rooms, token: str, stack: contextlib.AsyncExitStack) -> list[Loop]:
     """The worker and manager of this machine; they dial the coordinator here, or else those that they are told of."""
-    dial: Dial | str
+    dial: Dial
     if "coordinator" in settings.roles:
         dial = await open_link(settings, rooms, stack)
     elif settings.link_listen:

@@ -55,13 +55,13 @@ async def _as_child(start: Start, lines: LineBuffer) -> None:
         loop.remove_reader(sys.stdin.fileno())
 
 
-async def work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
+async def work(settings: Settings, link: Dial, token: str, lines: LineBuffer) -> None:
     """Until a newer process of the same worker comes; one that fails begins anew, in the same process."""
     gc.freeze()  # what was imported stays: to look through it for garbage would stop the loop
     await kept(partial(_work, settings, link, token, lines), final=(BadInput, NewerSchema, Replaced))
 
 
-async def _work(settings: Settings, link: Dial | str, token: str, lines: LineBuffer) -> None:
+async def _work(settings: Settings, link: Dial, token: str, lines: LineBuffer) -> None:
     data, clock = Path(settings.data), MemberClock()
     while True:  # it returns when its clock was set back
         kinds: dict[str, Kind] = {"git": GitKind(settings, data, clock), "dataone": DataoneKind(settings, data, clock)}
