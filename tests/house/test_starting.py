@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from skep.config import Settings
+from skep.errors import BadInput
+from skep.roles.up import _bound
 from skep.testing.server import free_port
 from tests.house.running import SKEP, RunningSkep, environment
 
@@ -32,6 +35,42 @@ def test_a_taken_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused(start(tmp_path, "--listen", f"127.0.0.1:{port}"), f"127.0.0.1:{port} is taken")
+
+
+def test_a_taken_port_of_the_link(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        here = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = start(tmp_path, "--link-listen", here)
+        refused(done, f"cannot listen on {here}: it is taken")
+        assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_one_port_for_people_and_workers(tmp_path: Path, host: str) -> None:
+    port = free_port()
+    done = start(tmp_path, "--listen", f"127.0.0.1:{port}", "--link-listen", f"{host}:{port}")
+    refused(done, "are the same address")
+    assert "Skep is up" not in done.stderr
+
+
+def test_a_port_is_taken_as_soon_as_it_is_bound(tmp_path: Path) -> None:
+    """By another that has begun, too, and waits for something before it serves."""
+    settings = Settings(listen=f"127.0.0.1:{free_port()}")
+    with _bound(settings), pytest.raises(BadInput, match="is taken"):
+        _bound(settings)
+
+
+def test_a_database_file_belongs_to_one_process(tmp_path: Path) -> None:
+    shared = f"sqlite:{tmp_path / 'shared.db'}"
+    with RunningSkep(tmp_path / "one", database=shared) as one:
+        (tmp_path / "link.db").symlink_to(tmp_path / "shared.db")
+        for name in ("shared.db", "link.db"):
+            done = start(tmp_path / "two", "--database", f"sqlite:{tmp_path / name}")
+            assert done.returncode == 7
+            assert f"another Skep (process {one.process.pid}) has the database" in done.stderr
+            assert "Traceback" not in done.stderr
+        one.kill()
+        one.start()  # nothing is left of the lock
 
 
 def test_a_second_skep_on_the_same_folder(skep: RunningSkep) -> None:

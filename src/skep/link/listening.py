@@ -1,12 +1,15 @@
 """A gRPC server on a unix socket or an address."""
 
+import errno
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from skep.config import split_address
 from skep.errors import BadInput, Conflict, SkepError
 
 _OPTIONS = [
@@ -28,11 +31,11 @@ async def listen(
     target: str,
     credentials: Any = None,
     *,
-    socket: str = "",
+    beside: str = "",
 ) -> tuple[Any, str]:
     """On `unix:PATH` or `HOST:PORT` (port 0: any); the server, to be stopped, and the target to dial.
 
-    `socket`: a unix socket besides, which needs no credentials."""
+    `beside`: a unix socket besides, which needs no credentials."""
     server = grpc.aio.server(options=_OPTIONS)
     for method, do in methods.items():
         service, name = method.strip("/").split("/")
@@ -40,8 +43,8 @@ async def listen(
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     try:
         dialled = _bind(server, target, credentials)
-        if socket:
-            _bind(server, socket, None)
+        if beside:
+            _bind(server, beside, None)
     except SkepError:
         await server.stop(None)
         raise
@@ -54,12 +57,25 @@ def _bind(server: Any, target: str, credentials: Any) -> str:
     try:
         secure = credentials is not None
         port = server.add_secure_port(target, credentials) if secure else server.add_insecure_port(target)
-    except RuntimeError as error:
-        raise Conflict(f"cannot listen on {target}", hint="is another Skep using it?") from error
+    except RuntimeError:
+        raise _explained(target) from None
     if path is None:
         return f"{target.rpartition(':')[0]}:{port}"
     path.chmod(0o600)
     return target
+
+
+def _explained(target: str) -> SkepError:
+    """gRPC does not say why it cannot listen there; the system does when it is asked again."""
+    if not target.startswith("unix:"):
+        try:
+            host, port = split_address(target)
+            with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+                pass
+        except OSError as error:
+            why = "it is taken" if error.errno == errno.EADDRINUSE else error.strerror
+            return BadInput(f"cannot listen on {target}: {why}", hint="choose another with --link-listen HOST:PORT")
+    return Conflict(f"cannot listen on {target}", hint="is another Skep using it?")
 
 
 def _socket_path(target: str) -> Path | None:

@@ -120,7 +120,7 @@ class LinkServer:
     async def start(self, target: str, credentials: Any = None, *, socket: str = "") -> str:
         """Listen on `unix:PATH` or `HOST:PORT` (port 0: any); returns the target to dial. `socket`: there too."""
         methods = {METHOD: self._attach, carry.METHOD: self.meeting.carry}
-        self._server, dialled = await listen(methods, target, credentials, socket=socket)
+        self._server, dialled = await listen(methods, target, credentials, beside=socket)
         self.target = socket or dialled
         return dialled
 

@@ -20,7 +20,7 @@ import uvloop
 
 from skep.client.whereabouts import advertise, withdraw
 from skep.clock import SystemClock
-from skep.config import Settings
+from skep.config import Settings, split_address
 from skep.doors.http.app import create_app
 from skep.doors.http.held import HeldProtocol
 from skep.errors import BadInput, SkepError
@@ -35,7 +35,7 @@ from skep.model.credential import CredentialSpec
 from skep.model.rule import RuleSpec
 from skep.roles.build import Rooms, open_rooms
 from skep.roles.child import Start, keep_worker
-from skep.roles.folder import locked
+from skep.roles.folder import database_locked, locked
 from skep.roles.linking import open_link, open_meeting
 from skep.roles.logs import set_up_logs
 from skep.roles.stopping import on_signals
@@ -44,6 +44,7 @@ log = logging.getLogger("skep.up")
 #: requests still running at a stop get this long
 _GRACE_SECONDS = 5
 _MERGE_SECONDS = 10.0
+_ANY = {"0.0.0.0", "::"}  # noqa: S104  # to compare with
 
 
 def main(
@@ -53,13 +54,18 @@ def main(
     credentials: Sequence[CredentialSpec] = (),
     benchmarks: Sequence[BenchmarkSpec] = (),
 ) -> None:
-    _check_roles(settings)
+    _check(settings)
     lines = set_up_logs(settings.log_level)
     data = Path(settings.data).resolve()
     # the worker runs elsewhere, and so may whoever reads the log
     settings = msgspec.structs.replace(settings, data=str(data))
     _raise_file_limit()
-    with locked(data), _bound(settings) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        locked(data),
+        database_locked(settings),
+        _bound(settings) as listener,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         rooms = partial(
             open_rooms,
             settings,
@@ -71,12 +77,22 @@ def main(
         runner.run(_up(settings, listener, lines, add, rooms))
 
 
-def _check_roles(settings: Settings) -> None:
+def _check(settings: Settings) -> None:
+    if settings.link_listen and _overlap(settings.address, split_address(settings.link_listen)):
+        raise BadInput(
+            f"listen ({settings.listen}) and link_listen ({settings.link_listen}) are the same address",
+            hint="people and workers come to two ports; choose another for one of them",
+        )
     if "coordinator" not in settings.roles and not settings.database.startswith("postgres"):
         raise BadInput(
             "an aggregator apart from the coordinator needs PostgreSQL, which both of them open",
             hint='set database = "postgresql://…" on both, or roles = ["coordinator", "aggregator"] on one',
         )
+
+
+def _overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    hosts = {one[0], other[0]}
+    return one[1] == other[1] != 0 and (len(hosts) == 1 or bool(hosts & _ANY))
 
 
 def _raise_file_limit() -> None:
@@ -94,6 +110,7 @@ def _bound(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # or another process, too, could bind to it until this one is ready
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
@@ -120,7 +137,7 @@ async def _up(
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             store = partial(lines.run, lambda batch: rooms.core.log.store(rooms.me, 0, batch.lines))
-            check = partial(_check, rooms, settings.reindex_every)
+            check = partial(_check_index, rooms, settings.reindex_every)
             sweep = [rooms.adoption.sweep] if "coordinator" in settings.roles else []
             keep: tuple[Loop, ...] = (*rooms.loops, partial(_merge, rooms), check, store, *members, *sweep)
             loops = [group.create_task(kept(loop)) for loop in keep]
@@ -183,7 +200,7 @@ async def _merge(rooms: Rooms) -> None:
         await asyncio.sleep(0 if merged else _MERGE_SECONDS)
 
 
-async def _check(rooms: Rooms, every: float) -> None:
+async def _check_index(rooms: Rooms, every: float) -> None:
     """At start and then so often, read the index whole: what a disk has changed is noticed by nobody else."""
     while True:
         await rooms.searcher.check()

@@ -38,12 +38,16 @@ READERS = 4
 
 async def open_sqlite(url: str, *, data: Path, durability: Durability) -> "Sqlite":
     """`sqlite:` is DATA/skep.db; `sqlite:PATH` that file, relative to DATA."""
-    path = data / (url.partition(":")[2].removeprefix("//") or "skep.db")
+    path = path_of(url, data)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unavailable(f"cannot make the folder of the database {path}: {error.strerror}") from error
     return Sqlite(path, full="FULL", runtime="NORMAL" if durability == "delayed" else "FULL")
+
+
+def path_of(url: str, data: Path) -> Path:
+    return data / (url.partition(":")[2].removeprefix("//") or "skep.db")
 
 
 async def open_memory(url: str, *, data: Path, durability: Durability) -> "Sqlite":
