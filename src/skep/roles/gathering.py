@@ -72,8 +72,9 @@ class Gathering:
         self.own_index = db.shared and settings.index.startswith("file:")
         self.tunnels = tunnels
         self.receiving = receiving
+        parts = ["mirror", "index"] if self.own_index else ["mirror"]
         published = receiving.indexed if "coordinator" in settings.roles else None
-        self._wanting = Wanting(db, clock, topics, self._data, self._me, servers.me.labels, published)
+        self._wanting = Wanting(db, clock, topics, self._data, self._me, servers.me.labels, parts, published)
 
     async def start(self) -> None:
         await self._wanting.start()
@@ -110,7 +111,7 @@ class Gathering:
     def loops(self) -> list[Loop]:
         parts = ("mirror", "index", "verify") if self.own_index else ("mirror",)
         bring = [partial(self._bring, part) for part in parts]
-        return [*self._wanting.loops(index=self.own_index), *bring, self._report, self._give]
+        return [*self._wanting.loops, *bring, self._report, self._give]
 
     async def compare(self, tx: Tx, source: str) -> None:
         """Have every index of a source compared now, whoever it belongs to."""

@@ -20,6 +20,8 @@ from skep.sources.catalogue import CATALOGUE
 from skep.sources.git.mirror import folder_of
 from skep.topics.service import CHANGES, INDEXED, Topics
 
+#: part -> where changes of it are told
+_TOLD = {"mirror": CHANGES, "index": INDEXED}
 _PAGE = 1_000
 _BELL_SECONDS = 30.0
 STEPS = [
@@ -81,30 +83,29 @@ class Wanting:
         data: Path,
         me: str,
         labels: Sequence[str],
+        parts: Sequence[str],
         published: Callable[[], set[str]] | None,
     ) -> None:
-        """`published`: what is in the index of this process, if workers publish there; that stays, and stays true."""
+        """`parts`: mirrors, and the index where it is this process's own. `published`: what is in that, if workers
+        publish there; it stays, and stays true."""
         self._db = db
         self._clock = clock
         self._topics = topics
         self._data = data
         self._me = me
         self._labels = frozenset(labels)
+        self._parts = parts
         self._published = published
         self.bell = bell_of(me)
-        self._parts = ["mirror"]
 
     async def start(self) -> None:
         await self._db.migrate("gather", STEPS)
         labels = json.dumps(sorted(self._labels))
         await self._db.write(lambda tx: tx.rows(_SET, me=self._me, labels=labels))
 
-    def loops(self, *, index: bool) -> list[Loop]:
-        """`index`: this process has one of its own."""
-        if index:
-            self._parts = ["mirror", "index"]
-        topics = {"mirror": CHANGES, "index": INDEXED}
-        return [*(partial(self._follow, topics[part], part) for part in self._parts), self._follow_labels]
+    @property
+    def loops(self) -> list[Loop]:
+        return [*(partial(self._follow, _TOLD[part], part) for part in self._parts), self._follow_labels]
 
     async def _follow(self, topic: str, part: str) -> None:
         """For ever: note what has changed."""
@@ -167,7 +168,7 @@ class Wanting:
                 last=place["number"],
             )
 
-        await self._db.write(work)
+        await self._db.write(work, runtime=True)  # what is lost with the place is found again
 
     async def _release(self, tx: Tx, part: str, sources: list[str]) -> None:
         parts = ["mirror"] if part == "mirror" else ["index", "verify"]
