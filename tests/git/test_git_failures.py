@@ -1,18 +1,20 @@
 """Git's words become classes; and a full disk, where one can be made, changes no ref."""
 
+import asyncio
 import random
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.model.source import FailureClass
 from skep.sources.git.failures import failure_of, is_ref_conflict
 from skep.sources.git.kind import GitKind
-from skep.sources.git.process import Result
+from skep.sources.git.process import Result, environment, run
 from skep.testing.forge import Forge, Repo
 from skep.testing.forge.follower import Follower
 
@@ -55,6 +57,28 @@ def test_ref_conflicts_are_recognised() -> None:
     said = "error: cannot lock ref 'refs/heads/a/b': 'refs/heads/a' exists; cannot create 'refs/heads/a/b'"
     assert is_ref_conflict(Result(1, b"", said))
     assert not is_ref_conflict(Result(128, b"", "fatal: early EOF"))
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_stops_while_git_does_not_listen_is_told_of_nothing_else(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """More than the pipe takes, less than is waited for before it is closed."""
+    wrong: list[object] = []
+
+    async def stop() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        env = environment([("alias.deaf", "!echo up >&2; exec sleep 60")])
+        heard = asyncio.Event()
+        input, hear = b"x" * 100_000, lambda _: heard.set()
+        running = asyncio.create_task(run(["deaf"], env, seconds=60, input=input, hear=hear))
+        await heard.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(stop())
+    assert not wrong
 
 
 @pytest.fixture

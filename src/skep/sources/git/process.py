@@ -152,9 +152,7 @@ async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
         if data and not stream.is_closing():
             stream.write(data)
             await stream.drain()
-    stream.close()
-    with suppress(BrokenPipeError, ConnectionResetError):
-        await stream.wait_closed()
+    stream.close()  # and not waited for: asyncio stumbles over its own future when that was cancelled
 
 
 async def _collect(stream: asyncio.StreamReader, largest: int) -> bytes:
