@@ -99,6 +99,7 @@ def test_the_database_restarts(fleet: Fleet) -> None:
         servers.commit(name, "while the database is away")
     fleet.primary.start()
     servers.settle()
+    assert not [line for one in servers.coordinators for line in one.log if "asyncpg" in line]
 
 
 def test_clocks_that_are_hours_apart_and_are_set_right(fleet: Fleet) -> None:

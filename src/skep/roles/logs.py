@@ -40,4 +40,6 @@ def set_up_logs(level: str) -> LineBuffer:
     logging.getLogger().addHandler(lines)
     # its starts and stops are ours, told by ourselves
     logging.getLogger("uvicorn").setLevel("WARNING")
+    # a database that is away is told, in a line, by whoever needs it
+    logging.getLogger("asyncpg.pool").setLevel("ERROR")
     return lines
