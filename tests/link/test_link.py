@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from skep.clock import SystemClock
-from skep.errors import BadInput, Conflict, Replaced
+from skep.errors import BadInput, Replaced
 from skep.link.client import LinkClient
 from skep.link.frames import pack
 from skep.link.messages import FRAME_LIMIT, PROTOCOL, Hello, Refused
@@ -209,7 +209,7 @@ async def test_a_socket_path_that_is_too_long(desk: MemoryDesk, tmp_path: Path) 
 async def test_over_tcp_and_a_taken_port(desk: MemoryDesk) -> None:
     server, second = LinkServer(desk, beat_every=0.1), LinkServer(desk, beat_every=0.1)
     target = await server.start("127.0.0.1:0")
-    with pytest.raises(Conflict, match="cannot listen"):
+    with pytest.raises(BadInput, match="cannot listen"):
         await second.start(target)
     outpost = MemoryOutpost()
     outpost.post([1])
