@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from skep.access.service import Access
 from skep.dataone.fields import KIND
 from skep.dataone.index import WORK, RecordIndex
 from skep.dataone.record import geohash
@@ -19,41 +18,17 @@ from skep.engines.records.folder import FolderRecords
 from skep.errors import NeedsToken
 from skep.model.caller import SYSTEM, Caller
 from skep.testing.documents import ISO, ORE, eml, iso, resource_map
-from skep.testing.offers import put_object, put_objects
+from skep.testing.offers import put_objects
 from tests.rooms.house import MovedClock
 
+from .library import ANYBODY, BOB, RITA, Library, library_of
 from .objects import NODE, meta_of
-
-ANYBODY = Caller("anonymous", frozenset({"read"}), known=False)
-RITA = Caller("rita", frozenset({"read"}))
-BOB = Caller("bob", frozenset({"read"}))
-
-
-class Library:
-    """A store and its index."""
-
-    def __init__(self, store: Store, index: RecordIndex, records: FolderRecords) -> None:
-        self.store, self.index, self.records = store, index, records
-
-    async def put(self, pid: str, body: bytes = b"data", **more: object) -> str:
-        return await put_object(self.store, meta_of(pid, body, **more), body, NODE)
-
-    async def found(self, text: str, caller: Caller = ANYBODY) -> list[str]:
-        return sorted(one.id for one in (await self.index.search(caller, Ask(text))).records)
-
-    async def field(self, pid: str, name: str) -> object:
-        (one,) = (await self.index.search(SYSTEM, Ask(f'id:"{pid}"'))).records
-        return one.values.get(name, [])
 
 
 @pytest.fixture
-async def library(database: Database, clock: MovedClock, store: Store, tmp_path: Path) -> AsyncIterator[Library]:
-    records = FolderRecords(tmp_path / "records")
-    await Access(database, clock, tmp_path, open_read=True).start()
-    index = RecordIndex(database, clock, store, records, after=3, within=30.0, base="https://skep.example")
-    await index.start()
-    yield Library(store, index, records)
-    await records.close()
+async def library(store: Store, tmp_path: Path) -> AsyncIterator[Library]:
+    async with library_of(store, tmp_path) as found:
+        yield found
 
 
 async def test_documents_are_found_by_what_they_say(library: Library) -> None:

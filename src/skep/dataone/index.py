@@ -16,8 +16,9 @@ from skep.dataone.science import science
 from skep.dataone.science.ore import resource_map
 from skep.dataone.science.reading import MOST_BYTES, Read
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, WAIT, Stored
-from skep.dataone.types import PUBLIC
+from skep.dataone.tables import BACKLOG, WAIT, Stored, readers
+from skep.dataone.types import AUTHENTICATED, PUBLIC
+from skep.dataone.withdrawals import Withdrawals
 from skep.engines.db.base import Database, Tx, among
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
 from skep.errors import BadInput
@@ -33,7 +34,8 @@ STEPS = [
     CREATE TABLE indexing (id BIGINT PRIMARY KEY, bulk BIGINT NOT NULL);
     INSERT INTO indexing VALUES (0, 0);
     CREATE TABLE indexer (name TEXT PRIMARY KEY, seen DOUBLE PRECISION NOT NULL)
-    """
+    """,
+    "CREATE TABLE withdrawn (work TEXT PRIMARY KEY, upto BIGINT NOT NULL)",
 ]
 _AT_ONCE = 1_000
 #: of documents that are in memory at a time
@@ -72,12 +74,14 @@ class RecordIndex:
         self.maps = Maps(db, store)
         self._name = name
         self._work = f"{WORK}:{name}" if name else WORK
+        self._withdrawals = Withdrawals(db, clock, records, self._work)
         self._anew = False
         self._checked = 0.0
 
     async def start(self) -> None:
         await self._db.migrate("indexing", STEPS)
         await self.maps.start()
+        await self._withdrawals.start()
         self._anew = await self._records.declare(KIND)
         self._checked = self._clock.now()
 
@@ -88,6 +92,7 @@ class RecordIndex:
         async with self._db.listen(BACKLOG) as bell:
             while True:
                 now = self._clock.now()
+                await self._withdrawals.catch_up()
                 while self._name and await self.spread():
                     pass
                 standing = await self.standing()
@@ -175,6 +180,7 @@ class RecordIndex:
     # from objects to records
 
     async def _index(self, pids: Sequence[str]) -> None:
+        number = await self._withdrawals.catch_up()
         stored = await self._store.get_many(pids)
         live = {pid: one for pid, one in stored.items() if not one.meta.archived}
         await self._map(pids, live)
@@ -185,7 +191,9 @@ class RecordIndex:
         made = [record(one, reads.get(pid, Read()), related[pid], self._base) for pid, one in linked.items()]
         if gone := [pid for pid in pids if pid not in live]:
             await self._records.delete(KIND.name, OneOf("id", gone))
-        await self._records.put(KIND.name, made)
+        async with self._withdrawals.lock:
+            late = await self._withdrawals.since(number)
+            await self._records.put(KIND.name, [one for one in made if one.id not in late])
         if again := again - set(pids):
             await self._store.again(self._work, again)
 
@@ -198,7 +206,8 @@ class RecordIndex:
                 if pid in known:
                     await self.maps.put(pid, "", None, self._clock.now())
                 continue
-            now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by} {one.said_by}"
+            who = PUBLIC if one.meta.public else " ".join(sorted(readers(one.meta)))
+            now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by} {one.said_by} {who}"
             if known.get(pid) == now:
                 continue
             body = [chunk async for chunk in self._store.content(one)]
@@ -234,15 +243,19 @@ class RecordIndex:
     # asked by callers
 
     async def search(self, caller: Caller, ask: Ask) -> Page:
-        """Only what the caller may read, as things stand now: the index may lag, the answer does not."""
+        """Only what the caller may read, as things stand now: the index may lag, the answer does not, nor do counts."""
         caller.need("read")
         if who := subjects(caller):
             ask = msgspec.structs.replace(ask, only=(*ask.only, OneOf("readers", sorted(who))))
-        page = await self._records.search(KIND.name, ask)
-        stored = await self._store.get_many([one.id for one in page.records]) if page.records else {}
-        seen = [one for one in page.records if one.id in stored and _shows(stored[one.id], who)]
-        hidden = len(page.records) - len(seen)
-        return Page([_shown(one) for one in seen], page.total - hidden, page.facets)
+        while True:
+            await self._withdrawals.catch_up()
+            page = await self._records.search(KIND.name, ask)
+            found = [one.id for one in page.records]
+            stored = await self._store.get_many(found) if found else {}
+            hidden = [pid for pid in found if pid not in stored or not _shows(stored[pid], who)]
+            if not hidden:
+                return Page([_shown(one) for one in page.records], page.total, page.facets)
+            await self._withdrawals.take(hidden)
 
     async def find(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         """What `type:record` asks for."""
@@ -262,7 +275,7 @@ def subjects(caller: Caller) -> frozenset[str]:
     """Whom the caller stands for among DataONE's subjects; none: who sees everything."""
     if caller.may("private"):
         return frozenset()
-    return frozenset((PUBLIC, caller.subject, "authenticatedUser") if caller.known else (PUBLIC,))
+    return frozenset((PUBLIC, caller.subject, AUTHENTICATED) if caller.known else (PUBLIC,))
 
 
 def _shows(one: Stored, who: frozenset[str]) -> bool:

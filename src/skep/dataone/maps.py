@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from skep.dataone.fields import LINKS
-from skep.dataone.record import Relations, superseded
+from skep.dataone.record import Relations, confided, superseded
 from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
 from skep.dataone.tables import BACKLOG, WAIT, Stored
@@ -18,7 +18,12 @@ STEPS = [
     );
     CREATE INDEX relation_one ON relation (one, kind);
     CREATE INDEX relation_other ON relation (other, kind)
+    """,
+    # what private maps say was for everybody before
     """
+    INSERT INTO backlog (work, pid, at) SELECT 'index', map, 0 FROM resource_map JOIN sysmeta ON sysmeta.pid = map
+        WHERE public = 0 ON CONFLICT (work, pid) DO NOTHING
+    """,
 ]
 #: of a relation: `one` is a member of the map; other kinds are those of `fields.LINKS`
 _MEMBER = "member"
@@ -78,7 +83,7 @@ class Maps:
         return [row["one"] for row in rows]
 
     async def relations(self, objects: Collection[Stored]) -> dict[str, Relations]:
-        """By identifier. What is said of a series is said of its newest version."""
+        """By identifier. What is said of a series is said of its newest version; what a map says is for its readers."""
         if not objects:
             return {}
         names = {one.meta.identifier: one.meta.identifier for one in objects}
@@ -90,10 +95,12 @@ class Maps:
         stored = await self._store.get_many({row["map"] for row in found}) if found else {}
         linked = await self._store.linked(stored) if stored else {}
         maps = {name: one.meta for name, one in linked.items() if not one.meta.archived}
-        related: dict[str, Relations] = {pid: {} for pid in names.values()}
+        metas = {one.meta.identifier: one.meta for one in objects}
+        related: dict[str, Relations] = {pid: {} for pid in metas}
         for row in found:
-            if row["kind"] == _MEMBER and row["map"] in maps and row["one"] in names:
-                related[names[row["one"]]].setdefault(_MAPS, {})[row["map"]] = None
+            map, member = maps.get(row["map"]), metas.get(names.get(row["one"], ""))
+            if row["kind"] == _MEMBER and map and member and confided(map, member):
+                related[member.identifier].setdefault(_MAPS, {})[row["map"]] = None
         for one in related.values():
             for old in superseded({name: maps[name] for name in one.get(_MAPS, ())}):
                 del one[_MAPS][old]

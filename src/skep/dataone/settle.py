@@ -10,7 +10,7 @@ from skep.dataone.asks import Brought, Errand
 from skep.dataone.batch import Batch
 from skep.dataone.decide import REFUSED, Decision, decide
 from skep.dataone.formats import Formats
-from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, TOUCH, WAIT, alone, meta_row, readers
+from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, TOUCH, WAIT, alone, meta_row, narrow, narrows, readers
 from skep.dataone.types import D1Error, Replica, SystemMetadata
 from skep.dataone.xml import render, show_time
 from skep.engines.db.base import Row, Tx, Value
@@ -110,6 +110,8 @@ class _Made:
         self._rows: dict[str, Rows] = {_UNREAD: [], PUT_META: []}
         #: objects of which others say that they came after them
         self._later: set[str] = set()
+        #: fewer than before may find them
+        self._narrowed: dict[str, None] = {}
 
     def _add(self, sql: str, **values: Value) -> None:
         self._rows.setdefault(sql, []).append(values)
@@ -189,6 +191,8 @@ class _Made:
 
     def _store(self, meta: SystemMetadata, kind: str, place: dict[str, Value], verdict: str, batch: Batch) -> None:
         pid, before = meta.identifier, batch.known.get(meta.identifier)
+        if pid in batch.metas and narrows(batch.metas[pid], meta):
+            self._narrowed[pid] = None
         batch.metas[pid] = meta
         row = meta_row(meta, kind, batch.said_by[pid], self._now)  # type: ignore[arg-type]  # from the list of formats
         self._add(PUT_META, **row, **place)
@@ -279,6 +283,8 @@ class _Made:
         left = {node for node, one in copies.items() if one.replication_status == "completed"} - nodes
         deleted = int(not left - batch.coordinators)
         self._add("UPDATE sysmeta SET deleted = :deleted WHERE pid = :pid", pid=pid, deleted=deleted)
+        if deleted:
+            self._narrowed[pid] = None
         self._add(TOUCH, pid=pid, serial=0, stamp=now)
         self._follow(batch.metas[pid])
 
@@ -336,6 +342,8 @@ class _Made:
     async def write(self, tx: Tx) -> None:
         for sql, rows in self._rows.items():
             await tx.many(sql, rows)
+        if self._narrowed:
+            await narrow(tx, self._narrowed)
         source = self._node["source"]
         await tx.many(_LINK, [{"source": source, "pid": pid} for pid in sorted(self._later - {""})])
         if WAIT in self._rows:

@@ -1,6 +1,6 @@
 """The tables of DataONE and how their rows become nouns."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -92,6 +92,12 @@ STEPS = [
         UNION SELECT 'index', obsoletes, 0 FROM sysmeta WHERE said_by <> node AND obsoletes IS NOT NULL
         UNION SELECT 'index', obsoleted_by, 0 FROM sysmeta WHERE said_by <> node AND obsoleted_by IS NOT NULL
         ON CONFLICT (work, pid) DO NOTHING
+    """,
+    """
+    ALTER TABLE sysmeta ADD COLUMN narrowed BIGINT;
+    CREATE INDEX sysmeta_narrowed ON sysmeta (narrowed) WHERE narrowed IS NOT NULL;
+    UPDATE sysmeta SET narrowed = 1 WHERE (archived = 1 OR deleted = 1 OR public = 0) AND pid IN
+        (SELECT pid FROM backlog WHERE work LIKE 'index%')
     """,
 ]
 
@@ -186,7 +192,23 @@ def meta_row(meta: SystemMetadata, kind: FormatType, said_by: str, now: float) -
 def readers(meta: SystemMetadata) -> set[str]:
     """Who may read it, where not everybody may."""
     rules = meta.access_policy.allow if meta.access_policy else ()
-    return {meta.rights_holder, *(subject for rule in rules for subject in rule.subject)}
+    return {meta.rights_holder, *(subject for rule in rules if rule.permission for subject in rule.subject)}
+
+
+def narrows(old: SystemMetadata, new: SystemMetadata) -> bool:
+    """Somebody who found it must not find it any more."""
+    if new.archived:
+        return not old.archived
+    return not new.public and (old.public or not readers(old) <= readers(new))
+
+
+async def narrow(tx: Tx, pids: Collection[str]) -> None:
+    """These are for fewer than before, or for nobody. Each has a number then, higher than any before: whoever keeps
+    an index knows by the numbers what to withdraw from it. Only `alone`."""
+    rows = await tx.rows("SELECT narrowed FROM sysmeta WHERE narrowed > 0 ORDER BY narrowed DESC LIMIT 1")
+    first = rows[0]["narrowed"] + 1 if rows else 1
+    sql = "UPDATE sysmeta SET narrowed = :number WHERE pid = :pid"
+    await tx.many(sql, [{"pid": pid, "number": first + n} for n, pid in enumerate(pids)])
 
 
 async def alone(tx: Tx) -> None:

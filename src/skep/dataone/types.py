@@ -22,6 +22,8 @@ Permission = Literal["read", "write", "changePermission"]
 ReplicaStatus = Literal["queued", "requested", "completed", "failed", "invalidated"]
 FormatType = Literal["DATA", "METADATA", "RESOURCE"]
 PUBLIC = "public"
+#: whoever says who they are
+AUTHENTICATED = "authenticatedUser"
 _EVERYBODY = frozenset({PUBLIC})
 #: who has one of these may do it
 _ENOUGH: dict[Permission, frozenset[Permission]] = {

@@ -30,6 +30,24 @@ async def put_pack(store: Store, metas: Sequence[SystemMetadata], bodies: Sequen
     return await _put(store, brought, b"".join(bodies), node)
 
 
+async def lose_object(store: Store, pid: str, node: str) -> str:
+    """The node neither lists it nor has it when it is asked; what was decided."""
+    source = _source(node)
+    sql = "UPDATE offer SET state = 'missing' WHERE source = :source AND pid = :pid"
+
+    async def work(tx: Tx) -> str:
+        await tx.rows(sql, source=source["source"], pid=pid)
+        absent = [Brought(pid=pid, kind="absent", trouble="it is not there")]
+        return (await store.settling.settle(tx, source, absent, None, store.clock.now()))[pid].verdict
+
+    return await store.db.write(work)
+
+
+def _source(node: str) -> dict[str, Value]:
+    source: dict[str, Value] = {"source": f"put:{node}", "urn": node, "doc": "{}", "version": "v2", "epoch": 1}
+    return source | {"name": node, "url": node, "kind": "dataone", "batches": 0, "registered": 0, "full_at": 0.0}
+
+
 async def _put(
     store: Store, brought: Sequence[Brought], data: bytes | None, node: str, *, sibling: bool = False
 ) -> list[str]:
@@ -37,8 +55,7 @@ async def _put(
         yield data or b""
 
     blob = (await store.blobs.put(chunks())).id if data is not None else None
-    source: dict[str, Value] = {"source": f"put:{node}", "urn": node, "doc": "{}", "version": "v2", "epoch": 1}
-    source |= {"name": node, "url": node, "kind": "dataone", "batches": 0, "registered": 0, "full_at": 0.0}
+    source = _source(node)
 
     async def work(tx: Tx) -> list[str]:
         await tx.many(
