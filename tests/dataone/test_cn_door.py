@@ -411,6 +411,11 @@ async def test_solr(cn: Served) -> None:
         "formatId:eml\\:\\/\\/ecoinformatics.org\\/eml\\-2.1.1": ["p0", "p1", "p2"],
         "beginDate:[* TO NOW] AND endDate:[2003-01-01T00:00:00Z TO *]": ["p0", "p1", "p2"],
         "title:glaci*^2": ["p0", "p1", "p2"],
+        "title:gl?ci?r": ["p0", "p1", "p2"],
+        "id:m?p": ["map"],
+        "id:m\\?p": [],
+        "formatId:eml\\:\\/\\/ecoinformatics.org\\/*": ["p0", "p1", "p2"],
+        "origin:Ada\\ B?\\ L*": ["p0", "p1", "p2"],
         "northBoundCoord:[68 TO 69]": ["p0", "p1", "p2"],
     }.items():
         answer = await cn.solr(q=text, fl="id", rows=100)

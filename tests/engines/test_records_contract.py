@@ -95,6 +95,13 @@ FOUND: list[tuple[str, str]] = [
     ("open:no", "d"),
     ("id:d", "d"),
     ("eclairs creme", "c"),
+    ("title:SN?W", "b"),
+    ("?ce c?re", "e"),
+    ("title:cr?m*", "c"),
+    ("title:sn?ow", ""),
+    ("author:?.\\ Do?", "ab"),
+    ("author:J.\\ *", "ab"),
+    ("author:J.\\ D\\?e", ""),
     ("user_name", "d"),
     ("user", "d"),
     ("name_user", ""),
@@ -193,7 +200,9 @@ async def test_parts_of_words_and_of_keywords(records: Records) -> None:
     await records.put("papers", [*RECORDS, Record("f", {"author": ["what? a*b\\c"]})])
     assert await ids(records, "title:*LAIR*") == ["c"]
     assert await ids(records, "author:*oe") == ["a", "b"]
-    assert await ids(records, "author:wh?t*") == []
+    assert await ids(records, "author:wh?t*") == ["f"] == await ids(records, "author:what\\?*")
+    assert await ids(records, "author:*a\\*b\\\\?") == ["f"]
+    assert await ids(records, "author:*a\\?b*") == []
     assert await ids(records, 'author:"what? a*b\\\\c"') == ["f"]
     assert await ids(records, '"get user na"') == []
     assert await ids(records, "get_user_na*") == ["d"]
@@ -246,6 +255,9 @@ WRONG_QUERIES: list[tuple[str, int, str]] = [
     ("date:2001-13", 6, "no value"),
     ("date:0000", 6, "no value"),
     ("a*", 1, "letters"),
+    ("ice ?", 5, "letters"),
+    ("words:42?", 7, "no value"),
+    ("ice title:get-us?r", 11, "more than one word"),
     ("ice ()", 5, "nothing"),
     ("ice --", 6, "no word"),
     ("open:maybe", 6, "no value"),

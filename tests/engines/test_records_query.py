@@ -9,7 +9,7 @@ from tests.engines.test_records_contract import PAPERS
 
 
 @settings(max_examples=300)
-@given(st.text(st.sampled_from('ab :"()[]{}*-\\TOorAND_.title:words:date:2001é'), max_size=30))
+@given(st.text(st.sampled_from('ab :"()[]{}*?-\\TOorAND_.title:words:date:2001é'), max_size=30))
 def test_any_text_is_a_query_or_an_error(text: str) -> None:
     try:
         parse(PAPERS, text)

@@ -41,7 +41,8 @@ _TOKEN = re.compile(
 )
 _MARKS = {"&&": " and ", "||": " or ", "!": " -", "+": " ", "-": " -", "(": "(", ")": ")"}
 _HAS_ID = re.compile(r"(?<![\w:])id:\*(?=[\s)]|$)")
-_BARE = re.compile(r"[\w*?.:/#%@=,;'$-]+")
+_BARE = re.compile(r"[\w.:/#%@=,;'$-]+")
+_LETTER = re.compile(r"\\.|.")
 
 
 class Facets(msgspec.Struct, frozen=True):
@@ -174,8 +175,13 @@ def _word(word: str, before: str) -> str:
     plain = _plain(word)
     if plain == word and word.endswith(":"):
         raise BadInput(f"nothing follows `{word[:40]}`", hint="write \\: for a colon inside a word")
-    if _BARE.fullmatch(plain) and (plain == word or "*" not in plain):
-        return plain
+    letters = _LETTER.findall(word)
+    if "*" in letters or "?" in letters:
+        return "".join(one if one in ("*", "?") else re.sub(r"\W", r"\\\g<0>", one[-1]) for one in letters)
+    return plain if _BARE.fullmatch(plain) else _quoted(plain)
+
+
+def _quoted(plain: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -21,8 +21,9 @@ def query(tree: Tree, analyzer: TextAnalyzer) -> Filter:
         case Whole(field, text):
             return {"term": {field.name: text}}
         case Like(field):
-            pattern = "*".join(_META.sub(r"\\\g<0>", part) for part in parts_of(analyzer, tree))
-            return {"wildcard": {field.name: pattern}}
+            parts = parts_of(analyzer, tree)
+            pattern = (part if n % 2 else _META.sub(r"\\\g<0>", part) for n, part in enumerate(parts))
+            return {"wildcard": {field.name: "".join(pattern)}}
         case Range():
             return _range(tree)
         case Has(field):

@@ -1,10 +1,10 @@
-"""What is asked of records, from text to tree.
+r"""What is asked of records, from text to tree.
 
 ice core             both words                            "ice core"        side by side
 ice or snow          either (also OR, AND, NOT)            -ice              records without it
 title:ice            in one field                          author:"J. Doe"   a keyword is compared whole
 glaci*               a word that begins so                 title:(ice or snow)
-origin:*smith*       with anything where the stars are
+origin:*sm?th*       anything for *, one letter for ?      id:a\*b           a star as it is
 date:[2001 TO 2005]  a range with its ends ({ } without)   size:[100 TO *]   open to one side
 date:2001-05         all of that month                     title:*           has a title
 """
@@ -24,15 +24,16 @@ from skep.model.search import check_length
 
 MOST_CLAUSES = 200
 _MOST_DEPTH = 50
-#: letters before the star: fewer begin too many words
-_LEAST_PREFIX = 2
+#: beside stars and question marks: fewer are in too many words
+_LEAST_LETTERS = 2
 
 _NAMED = re.compile(r"([A-Za-z_][\w.]*):(?!//|\s|$)")
 _NEGATION = re.compile(r"-(?=\S)|(?:NOT|not)\s+(?=\S)")
 _OR = re.compile(r"(?:or|OR)(?=[\s()]|$)")
 _AND = re.compile(r"(?:and|AND)(?=[\s()]|$)")
 _RANGE = re.compile(r'([\[{])\s*("[^"]*"|[^\s\]}]+)\s+TO\s+("[^"]*"|[^\s\]}]+)\s*([\]}])')
-_WORD = re.compile(r'[^\s()"]+')
+_WORD = re.compile(r'(?:\\.|[^\s()"])+', re.DOTALL)
+_LETTER = re.compile(r"\\.|.", re.DOTALL)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -56,10 +57,11 @@ class Whole(msgspec.Struct, frozen=True):
 
 
 class Like(msgspec.Struct, frozen=True):
-    """A word of text or a keyword that these parts make up, in order, with anything between them."""
+    """A word of text or a keyword that these parts make up, in order; every second one is a star or a question mark."""
 
     field: Field
     parts: tuple[str, ...]
+    column: int
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -207,33 +209,30 @@ class _Parser:
         if word is None:
             raise self._bad("this quote is never closed", 'write \\" for a quote inside quotes')
         self._at = word.end()
-        text = re.sub(r"\\(.)", r"\1", word[1]) if quoted else word[0]
-        if not quoted and "*" in text[:-1] and all(field.type in ("text", "keyword") for field in fields):
-            return self._like(fields, text, start)
-        prefix = not quoted and text.endswith("*")
-        if prefix and len(text) <= _LEAST_PREFIX:
-            raise self._bad(f"write at least {_LEAST_PREFIX} letters before the star", "a star ends a word", start)
-        parts = tuple(self._value(field, text, prefix, start) for field in fields if field.type != "text")
-        words = tuple(field for field in fields if field.type == "text")
-        if words:
-            parts += (Words(words, text.removesuffix("*") if prefix else text, prefix, start + 1),)
-        return parts[0] if len(parts) == 1 else Any(parts)
-
-    def _like(self, fields: tuple[Field, ...], text: str, start: int) -> Tree:
-        if len(text) - text.count("*") < _LEAST_PREFIX:
+        pieces = [re.sub(r"\\(.)", r"\1", word[1])] if quoted else _pieces(word[0])
+        if len(pieces) > 1 and len("".join(pieces[::2])) < _LEAST_LETTERS:
             raise self._bad(
-                f"write at least {_LEAST_PREFIX} letters beside the stars", "a star stands for a part", start
+                f"write at least {_LEAST_LETTERS} letters beside stars and question marks",
+                "they stand for parts of a word",
+                start,
             )
-        parts = tuple(Like(field, tuple(text.split("*"))) for field in fields)
-        return parts[0] if len(parts) == 1 else Any(parts)
+        texts = tuple(field for field in fields if field.type == "text")
+        parts = [self._value(field, pieces, start) for field in fields if field.type != "text"]
+        if texts and not _is_like(pieces):
+            parts.append(Words(texts, pieces[0], len(pieces) > 1, start + 1))
+        elif texts:
+            parts += [Like(field, tuple(pieces), start + 1) for field in texts]
+        return parts[0] if len(parts) == 1 else Any(tuple(parts))
 
-    def _value(self, field: Field, text: str, prefix: bool, start: int) -> Tree:
+    def _value(self, field: Field, pieces: list[str], start: int) -> Tree:
         if field.type != "keyword":
-            return Range(field, self._bounds(field, text, start))
-        if prefix:
-            return Words((field,), text[:-1], True, start + 1)
+            return Range(field, self._bounds(field, "".join(pieces), start))
+        if _is_like(pieces):
+            return Like(field, tuple(pieces), start + 1)
+        if len(pieces) > 1:
+            return Words((field,), pieces[0], True, start + 1)
         meant = self._kind.meant.get(field.name)
-        return Whole(field, self._read(meant, text, start) if meant else text)
+        return Whole(field, self._read(meant, pieces[0], start) if meant else pieces[0])
 
     def _bounds(self, field: Field, text: str, start: int) -> Bounds:
         return self._read(partial(bounds, field), text, start)
@@ -253,3 +252,19 @@ class _Parser:
 
     def _bad(self, message: str, hint: str, at: int | None = None) -> BadQuery:
         return BadQuery(message, hint=hint, column=(self._at if at is None else at) + 1)
+
+
+def _pieces(word: str) -> list[str]:
+    """What stands between stars and question marks, and those; a backslash makes either of them a letter."""
+    pieces = [""]
+    for letter in _LETTER.findall(word):
+        if letter in ("*", "?"):
+            pieces += [letter, ""]
+        else:
+            pieces[-1] += letter[-1]
+    return pieces
+
+
+def _is_like(pieces: list[str]) -> bool:
+    """More than a whole word, or the beginning of one."""
+    return len(pieces) > 1 and pieces[1:] != ["*", ""]

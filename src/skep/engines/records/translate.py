@@ -11,6 +11,7 @@ from skep.errors import BadQuery
 #: beside the declared fields: the names of those a record has
 HAS = "_has"
 _META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
+_ANY = {"*": ".*", "?": "."}
 #: words longer than this are not found
 _MOST_LETTERS = 100
 
@@ -34,7 +35,16 @@ def words_of(analyzer: TextAnalyzer, asked: Words) -> list[str]:
 
 def parts_of(analyzer: TextAnalyzer, asked: Like) -> list[str]:
     """Words are folded as they are indexed; letters of other cases are in no dictionary."""
-    return ["".join(analyzer.analyze(part)) if asked.field.type == "text" else part for part in asked.parts]
+    if asked.field.type != "text":
+        return list(asked.parts)
+    words = [[part] if n % 2 or not part else analyzer.analyze(part) for n, part in enumerate(asked.parts)]
+    if any(len(few) != 1 for few in words) or not "".join(asked.parts[::2]).isalnum():
+        raise BadQuery(
+            f"{''.join(asked.parts)[:100]!r} is more than one word",
+            hint="stars and question marks stand for parts of a word, which is letters and digits",
+            column=asked.column,
+        )
+    return [few[0] for few in words]
 
 
 class Translator:
@@ -82,7 +92,8 @@ class Translator:
         return Query.phrase_query(self._schema, field.name, list(words))
 
     def _like(self, asked: Like) -> Query:
-        pattern = ".*".join(_META.sub(r"\\\g<0>", part) for part in parts_of(self._analyzer, asked))
+        parts = parts_of(self._analyzer, asked)
+        pattern = "".join(_ANY[part] if n % 2 else _META.sub(r"\\\g<0>", part) for n, part in enumerate(parts))
         return Query.regex_query(self._schema, asked.field.name, pattern)
 
     def _range(self, asked: Range) -> Query:
