@@ -98,7 +98,8 @@ class StatusView:
         }
         for name, (about, value) in gauges.items():
             lines += [f"# HELP skep_{name} {about}", f"# TYPE skep_{name} gauge", f"skep_{name} {value}"]
-        lines += [*await self._tasks(status.tasks), *await self._backlog(), *await self._machines()]
+        lines += [*await self._tasks(status.tasks), *await self._backlog(), *await self._audits()]
+        lines += await self._machines()
         return "\n".join(lines) + "\n"
 
     async def _tasks(self, load: TaskLoad) -> list[str]:
@@ -125,6 +126,23 @@ class StatusView:
             "# HELP skep_dataone_backlog_seconds For how long the oldest of them has been due.",
             "# TYPE skep_dataone_backlog_seconds gauge",
             *(f'skep_dataone_backlog_seconds{{work="{work}"}} {age:.3f}' for work, (_, age) in sorted(found.items())),
+        ]
+
+    async def _audits(self) -> list[str]:
+        """Of DataONE: what was wrong when store and index were last compared, by each process that has an index."""
+        rows = await self._db.read("SELECT * FROM index_audit ORDER BY work")
+        now = self._clock.now()
+        return [
+            "# HELP skep_dataone_audit_records Records that were missing, old or surplus at the last audit.",
+            "# TYPE skep_dataone_audit_records gauge",
+            *(
+                f'skep_dataone_audit_records{{work="{row["work"]}",wrong="{wrong}"}} {row[wrong]}'
+                for row in rows
+                for wrong in ("missing", "old", "surplus")
+            ),
+            "# HELP skep_dataone_audit_seconds How long ago that was.",
+            "# TYPE skep_dataone_audit_seconds gauge",
+            *(f'skep_dataone_audit_seconds{{work="{row["work"]}"}} {max(0.0, now - row["at"]):.3f}' for row in rows),
         ]
 
     async def _machines(self) -> list[str]:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from skep.dataone import maps, tables
 from skep.dataone.index import RecordIndex
 from skep.dataone.store import Store
-from skep.dataone.tables import narrows
+from skep.dataone.tables import WAIT, meta_row, narrows
 from skep.dataone.types import AccessPolicy, AccessRule
-from skep.engines.db.base import Database
+from skep.engines.db.base import Database, Tx, insert
 from skep.engines.open import find
 from skep.engines.records.base import Ask, Page, Record, Records
 from skep.engines.records.folder import FolderRecords
@@ -215,6 +216,24 @@ async def test_every_server_withdraws_what_any_of_them_settled(
 
 def _server(db: Database, clock: MovedClock, store: Store, engine: Records, n: int) -> RecordIndex:
     return RecordIndex(db, clock, store, engine, after=1, within=1.0, base="", name=f"server {n}")
+
+
+async def test_an_upgrade_looks_at_what_waits_and_at_private_maps(database: Database) -> None:
+    await database.migrate("dataone", tables.STEPS[:3])
+    await database.migrate("resource_map", maps.STEPS[:1])
+
+    async def work(tx: Tx) -> None:
+        for pid in ("open", "hidden", "map"):
+            row = meta_row(meta_of(pid, access_policy=PUBLIC if pid == "open" else None), "DATA", 0.0)
+            await insert(tx, "sysmeta", **row, deleted=0)
+        await tx.many(WAIT, [{"work": "index:server 1", "pid": pid, "now": 1.0} for pid in ("open", "hidden", "gone")])
+        await insert(tx, "resource_map", map="map", state="")
+
+    await database.write(work)
+    await database.migrate("dataone", tables.STEPS)
+    await database.migrate("resource_map", maps.STEPS)
+    assert [row["pid"] for row in await database.read("SELECT pid FROM sysmeta WHERE narrowed > 0")] == ["hidden"]
+    assert [row["pid"] for row in await database.read("SELECT pid FROM backlog WHERE work = 'index'")] == ["map"]
 
 
 def test_what_narrows() -> None:

@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from skep.model.answers import Added, ErrorAnswer, NewToken, Page, Status, TokenInfo
+from skep.model.caller import SYSTEM
 from skep.model.search_answers import SearchAnswer
 from skep.model.source import Change, Source
+from skep.testing.offers import put_object
+from tests.dataone.objects import NODE, meta_of
 
 from .conftest import Door
 
@@ -168,6 +171,32 @@ async def test_metrics_say_how_far_behind_the_index_of_records_is(door: Door, ad
     assert values[f"skep_dataone_backlog{index}"] == "2" and values[f"skep_dataone_backlog{copies}"] == "1"
     assert float(values[f"skep_dataone_backlog_seconds{index}"]) >= 100.0
     assert values[f"skep_dataone_backlog_seconds{copies}"] == "0.000", "it is not due yet"
+
+
+async def test_metrics_say_what_the_audit_of_the_index_of_records_found(door: Door, admin: httpx.AsyncClient) -> None:
+    store, index = door.core.dataone.store, door.core.dataone.index
+
+    async def found() -> dict[str, str]:
+        assert await index.check(SYSTEM)
+        lines = (line for line in (await admin.get("/metrics")).text.splitlines() if "dataone_audit" in line)
+        return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+    wrongs = ("missing", "old", "surplus")
+    names = {wrong: f'skep_dataone_audit_records{{work="index",wrong="{wrong}"}}' for wrong in wrongs}
+    for pid in "abcd":
+        await put_object(store, meta_of(pid), None, NODE)
+    assert {(await found())[name] for name in names.values()} == {"0"}, "they wait, as they should"
+    await index.drain()
+    await put_object(store, meta_of("lost"), None, NODE)
+    await store.worked("index", await store.backlog("index", 10))
+    await store.db.write(lambda tx: tx.rows("UPDATE sysmeta SET serial = serial + 1 WHERE pid IN ('a', 'b')"))
+    await store.db.write(lambda tx: tx.rows("UPDATE sysmeta SET deleted = 1 WHERE pid IN ('b', 'c', 'd')"))
+    values = await found()
+    assert [values[names[wrong]] for wrong in wrongs] == ["1", "1", "3"]
+    assert float(values['skep_dataone_audit_seconds{work="index"}']) < 60.0
+    await index.drain()
+    values = await found()
+    assert {values[name] for name in names.values()} == {"0"}
 
 
 async def test_the_schema_lists_every_operation_and_our_error(admin: httpx.AsyncClient) -> None:

@@ -19,7 +19,7 @@ from skep.dataone.store import Store
 from skep.dataone.tables import BACKLOG, WAIT, Stored, readers
 from skep.dataone.types import AUTHENTICATED, PUBLIC
 from skep.dataone.withdrawals import Withdrawals
-from skep.engines.db.base import Database, Tx, among
+from skep.engines.db.base import Database, Tx, among, upsert
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
 from skep.errors import BadInput
 from skep.model.caller import Caller
@@ -36,6 +36,12 @@ STEPS = [
     CREATE TABLE indexer (name TEXT PRIMARY KEY, seen DOUBLE PRECISION NOT NULL)
     """,
     "CREATE TABLE withdrawn (work TEXT PRIMARY KEY, upto BIGINT NOT NULL)",
+    """
+    CREATE TABLE index_audit (
+        work TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, missing BIGINT NOT NULL, old BIGINT NOT NULL,
+        surplus BIGINT NOT NULL
+    )
+    """,
 ]
 _AT_ONCE = 1_000
 #: of documents that are in memory at a time
@@ -123,7 +129,8 @@ class RecordIndex:
         async def work(tx: Tx) -> int:
             await tx.rows("UPDATE indexer SET seen = :now WHERE name = :name", now=now, name=self._name)
             for row in await tx.rows("DELETE FROM indexer WHERE seen < :old RETURNING name", old=now - _FORGET):
-                await tx.rows("DELETE FROM backlog WHERE work = :work", work=f"{WORK}:{row['name']}")
+                for table in ("backlog", "index_audit"):
+                    await tx.rows(f"DELETE FROM {table} WHERE work = :work", work=f"{WORK}:{row['name']}")  # noqa: S608
             sql = "SELECT pid, at FROM backlog WHERE work = :work ORDER BY at LIMIT :limit FOR UPDATE"
             rows = [{"pid": row["pid"], "now": row["at"]} for row in await tx.rows(sql, work=WORK, limit=MOST_RECORDS)]
             for row in await tx.rows("SELECT name FROM indexer ORDER BY name"):
@@ -175,7 +182,10 @@ class RecordIndex:
         if self._checked + _CHECK_EVERY <= self._clock.now():
             self._anew = await self._records.check(KIND.name) or self._anew
             self._checked = self._clock.now()
-        return await audit(self._store, self._records, self._work)
+        found = await audit(self._store, self._records, self._work)
+        row = {"work": self._work, "at": self._clock.now(), **msgspec.structs.asdict(found)}
+        await self._db.write(lambda tx: upsert(tx, "index_audit", "work", **row))
+        return found.total
 
     # from objects to records
 
