@@ -151,6 +151,8 @@ async def test_what_its_node_refuses_us_is_not_for_everybody_any_more(farm: Farm
 
     assert await seen() == {"b"}
     assert await farm.pids() == {"a", "b"}, "nor is it deleted"
+    narrowed = await farm.db.read("SELECT pid FROM sysmeta WHERE narrowed > 0")
+    assert [row["pid"] for row in narrowed] == ["a"], "and it leaves the index at once"
     assert await farm.told_well()
     node.faults = Faults(html=401, html_at="/meta/b")
     node.change("b", rights_holder="CN=rita")

@@ -224,7 +224,8 @@ async def test_an_upgrade_looks_at_what_waits_and_at_private_maps(database: Data
 
     async def work(tx: Tx) -> None:
         for pid in ("open", "hidden", "map"):
-            row = meta_row(meta_of(pid, access_policy=PUBLIC if pid == "open" else None), "DATA", 0.0)
+            row = meta_row(meta_of(pid, access_policy=PUBLIC if pid == "open" else None), "DATA", "", 0.0)
+            del row["said_by"]  # nobody knew it then
             await insert(tx, "sysmeta", **row, deleted=0)
         await tx.many(WAIT, [{"work": "index:server 1", "pid": pid, "now": 1.0} for pid in ("open", "hidden", "gone")])
         await insert(tx, "resource_map", map="map", state="")

@@ -128,6 +128,8 @@ class _Made:
         if one.start is not None:
             self._add("DELETE FROM quarantine WHERE pid = :pid", pid=pid)
         meta = decision.meta or batch.metas[pid]
+        if pid in batch.metas and narrows(batch.metas[pid], meta):
+            self._narrowed[pid] = None
         news = self._learn(offered, meta, batch)
         if decision.meta is not None:
             self._store(meta, kind, place, verdict, batch)
@@ -191,8 +193,6 @@ class _Made:
 
     def _store(self, meta: SystemMetadata, kind: str, place: dict[str, Value], verdict: str, batch: Batch) -> None:
         pid, before = meta.identifier, batch.known.get(meta.identifier)
-        if pid in batch.metas and narrows(batch.metas[pid], meta):
-            self._narrowed[pid] = None
         batch.metas[pid] = meta
         row = meta_row(meta, kind, batch.said_by[pid], self._now)  # type: ignore[arg-type]  # from the list of formats
         self._add(PUT_META, **row, **place)
@@ -246,6 +246,7 @@ class _Made:
         if row["node"] != self._node["urn"] or self.version == "v1":  # which could not give it back to everybody
             return ""
         meta = msgspec.structs.replace(meta, access_policy=None, serial_version=row["serial"] + 1)
+        self._narrowed[pid] = None
         self._store(meta, row["kind"], {"blob": None, "start": None}, "update", batch)
         self._follow(meta)
         return digest(meta)
