@@ -10,6 +10,7 @@ import pytest
 from skep.config import Settings
 from skep.errors import BadInput
 from skep.roles.up import _bound
+from skep.testing.forge import Forge
 from skep.testing.server import free_port
 from tests.house.running import SKEP, RunningSkep, environment
 
@@ -79,6 +80,15 @@ def test_a_second_skep_on_the_same_folder(skep: RunningSkep) -> None:
     assert f"another Skep (process {skep.process.pid}) is running" in done.stderr
     assert "Traceback" not in done.stderr
     assert skep.get("/healthz")[0] == 200
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    data = tmp_path / "a b%20#é" / "data"
+    with Forge(tmp_path / "forge") as forge, RunningSkep(data) as skep:
+        forge.create("one", {"a.txt": b"alpha"})
+        skep.cli("source", "add", forge.url("one"), "--wait")
+        assert "a.txt" in skep.cli("search", "alpha").stdout
+        assert (data / "worker" / "worker.db").exists() and (data / "link.sock").exists()
 
 
 def test_an_unwritable_data_folder(tmp_path: Path) -> None:

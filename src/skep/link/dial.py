@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import msgspec
@@ -24,6 +25,12 @@ _PLAIN = "it speaks plain text where TLS is wanted; is that its link_listen, and
 _EXPIRED, _NOT_YET, _OTHER_NAME = {10}, {9}, {62, 64}
 
 
+def uri(target: str) -> str:
+    """As gRPC reads it: in a path, `#` and `%` would mean something."""
+    scheme, _, path = target.partition(":")
+    return f"unix:{quote(path)}" if scheme == "unix" else target
+
+
 class Dial(msgspec.Struct, frozen=True):
     #: `HOST:PORT` or `unix:PATH`
     targets: tuple[str, ...]
@@ -37,7 +44,7 @@ class Dial(msgspec.Struct, frozen=True):
     def channel(self, target: str) -> Any:
         """A connection of its own, never shared with other channels of this process."""
         if not self.is_secure(target):
-            return grpc.aio.insecure_channel(target, options=_OPTIONS)
+            return grpc.aio.insecure_channel(uri(target), options=_OPTIONS)
         credentials = grpc.ssl_channel_credentials(self.ca.encode() or None)
         return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
 

@@ -11,6 +11,7 @@ import grpc
 
 from skep.config import split_address
 from skep.errors import BadInput, Conflict, SkepError
+from skep.link.dial import uri
 
 _OPTIONS = [
     #: what gRPC itself lets through; smaller excess gets our own, clearer answer
@@ -56,7 +57,7 @@ def _bind(server: Any, target: str, credentials: Any) -> str:
     path = _socket_path(target)
     try:
         secure = credentials is not None
-        port = server.add_secure_port(target, credentials) if secure else server.add_insecure_port(target)
+        port = server.add_secure_port(target, credentials) if secure else server.add_insecure_port(uri(target))
     except RuntimeError:
         raise _explained(target) from None
     if path is None:

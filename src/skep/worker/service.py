@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
 
 from skep.clock import Clock, MemberClock, behind
 from skep.config import Settings
@@ -73,8 +72,7 @@ class Worker:
 
     async def run(self) -> None:
         """Until cancelled, or its clock was set back: then children are ended and nothing is half told."""
-        path = quote(str(self._data / "worker" / "worker.db"))
-        db = await open_sqlite(f"sqlite:{path}", data=self._data, durability="delayed")
+        db = await open_sqlite("sqlite:worker/worker.db", data=self._data, durability="delayed")
         try:
             await self._run(db)
         except ExceptionGroup as errors:
