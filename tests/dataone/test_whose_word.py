@@ -49,6 +49,18 @@ async def head_of(cn: Served, series: str) -> str:
     return found.partition("<identifier>")[2].partition("<")[0]
 
 
+async def test_a_private_version_is_named_to_nobody_who_may_not_read_it(cn: Served) -> None:
+    await cn.put("pub.1", eml("One"))
+    draft = {"obsoletes": "pub.1", "access_policy": None}
+    assert await put_object(cn.core.dataone.store, meta_of("draft.2", eml("Two"), **draft), eml("Two"), NODE) == "new"
+    assert await current(cn) == ["pub.1"]
+    assert "draft.2" not in await page_of(cn, "pub.1")
+    published = meta_of("draft.2", eml("Two"), obsoletes="pub.1", date_sys_metadata_modified=2_000)
+    assert await put_object(cn.core.dataone.store, published, eml("Two"), NODE) == "update"
+    assert await current(cn) == ["draft.2"]
+    assert "draft.2" in await page_of(cn, "pub.1")
+
+
 @pytest.mark.parametrize("name", [NODE, EVIL])
 async def test_a_link_counts_once_the_node_of_the_other_object_says_it(cn: Served, name: str) -> None:
     await cn.put("pub.1", eml("One"))

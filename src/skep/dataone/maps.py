@@ -3,10 +3,10 @@
 from collections.abc import Collection
 
 from skep.dataone.fields import LINKS
-from skep.dataone.record import Relations, confided, superseded
+from skep.dataone.record import Relations, superseded
 from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, WAIT, Stored
+from skep.dataone.tables import BACKLOG, WAIT, Stored, confided
 from skep.engines.db.base import Database, Tx, among
 
 STEPS = [

@@ -7,7 +7,7 @@ from skep.dataone.fields import TEXTS
 from skep.dataone.pids import encode
 from skep.dataone.science.reading import Read
 from skep.dataone.tables import Stored, readers
-from skep.dataone.types import AUTHENTICATED, PUBLIC, Permission, SystemMetadata
+from skep.dataone.types import PUBLIC, Permission, SystemMetadata
 from skep.engines.records.base import Record, Value
 
 _BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
@@ -122,13 +122,6 @@ def geohash(latitude: float, longitude: float) -> str:
         letters += _LETTERS[(one >> left & 7) * 4 + (other >> beside & 3)]
         one, other, left, beside = other, one, beside, left
     return letters
-
-
-def confided(map: SystemMetadata, one: SystemMetadata) -> bool:
-    """May everybody who reads the object know what the map says of it?"""
-    if map.public or one.public:
-        return map.public
-    return all(map.may("read", frozenset({reader, AUTHENTICATED})) for reader in readers(one))
 
 
 def superseded(maps: Mapping[str, SystemMetadata]) -> Collection[str]:

@@ -12,8 +12,8 @@ from skep.dataone.formats import FormatList, Formats
 from skep.dataone.packs import Packs
 from skep.dataone.series import Version, chain, head, in_order, members
 from skep.dataone.settle import Settling
-from skep.dataone.tables import BACKLOG, STEPS, VERSION, WAIT, Stored, stored, version
-from skep.dataone.types import PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
+from skep.dataone.tables import BACKLOG, STEPS, VERSION, WAIT, Stored, confided, stored, version
+from skep.dataone.types import AUTHENTICATED, PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Row, Tx, Value, among
 from skep.errors import Conflict, NotFound
@@ -90,17 +90,29 @@ class Store:
             links |= found
         return chain(pid, list(links.values()))
 
+    async def versions_for(self, caller: Caller, pid: str) -> list[str]:
+        """Those that the caller may read, and those that these name."""
+        pids = await self.versions(pid)
+        seen = {pid: one.meta for pid, one in (await self.get_many(pids)).items() if _shows(one, caller)}
+        named = {name for meta in seen.values() for name in (meta.obsoletes, meta.obsoleted_by)}
+        return [pid for pid in pids if pid in seen or pid in named]
+
     async def linked(self, objects: Mapping[str, Stored]) -> dict[str, Stored]:
         """With what came before and after each, where only the other one says so, and without a series that it only
-        claims. Another node's word on that counts for nothing."""
+        claims. Another node's word on that counts for nothing, nor does what not all who read the one may read."""
         places, names = among(objects)
         found = dict(objects)
         condition = f"(obsoletes IN ({places}) OR obsoleted_by IN ({places})) ORDER BY uploaded"
-        for other in await self._versions(condition, **names):
+        others = await self._versions(condition, **names)
+        told = await self.get_many([one.pid for one in others]) if others else {}
+        metas = {pid: one.meta for pid, one in told.items()}
+        for other in (one for one in others if one.pid in metas):
             for there, here in (("obsoletes", "obsoleted_by"), ("obsoleted_by", "obsoletes")):
                 pid = getattr(other, there) or ""
                 one = found.get(pid)
-                if one and not getattr(one.meta, here) and other.speaks_for(_version(one)):
+                if not one or getattr(one.meta, here) or not other.speaks_for(_version(one)):
+                    continue
+                if confided(metas[other.pid], one.meta):
                     found[pid] = replace(one, meta=replace(one.meta, **{here: other.pid}))
         if series := {one.meta.series_id for one in objects.values() if one.meta.series_id}:
             real = {one.pid for some in (await self._members(series)).values() for one in some}
@@ -286,4 +298,5 @@ def _version(one: Stored) -> Version:
 
 
 def _shows(one: Stored, caller: Caller) -> bool:
-    return caller.may("private") or one.meta.may("read", frozenset({PUBLIC, caller.subject}))
+    who = frozenset((PUBLIC, caller.subject, AUTHENTICATED) if caller.known else (PUBLIC,))
+    return caller.may("private") or one.meta.may("read", who)

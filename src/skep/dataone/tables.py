@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from skep.dataone.series import Version
-from skep.dataone.types import FormatType, Replica, SystemMetadata
+from skep.dataone.types import AUTHENTICATED, FormatType, Replica, SystemMetadata
 from skep.engines.db.base import Row, Tx, Value
 
 STEPS = [
@@ -193,6 +193,13 @@ def readers(meta: SystemMetadata) -> set[str]:
     """Who may read it, where not everybody may."""
     rules = meta.access_policy.allow if meta.access_policy else ()
     return {meta.rights_holder, *(subject for rule in rules if rule.permission for subject in rule.subject)}
+
+
+def confided(other: SystemMetadata, one: SystemMetadata) -> bool:
+    """May everybody who reads the one know what the other says of it?"""
+    if other.public or one.public:
+        return other.public
+    return all(other.may("read", frozenset({reader, AUTHENTICATED})) for reader in readers(one))
 
 
 def narrows(old: SystemMetadata, new: SystemMetadata) -> bool:

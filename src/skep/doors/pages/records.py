@@ -80,7 +80,7 @@ async def record_page(request: Asked, core: TheCore, caller: Asker, id: Id) -> R
         parallels=[(90 - at, degrees(at, LATITUDES)) for at in range(-90, 91, 30)],
         times=[instant(values[name])[:10] for name in ("beginDate", "endDate") if name in values],
         members=members,
-        versions=await core.dataone.store.versions(pid),
+        versions=await core.dataone.store.versions_for(caller, pid),
         held=found.blob is not None,
     )
 
