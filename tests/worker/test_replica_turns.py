@@ -5,8 +5,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from skep.clock import SystemClock
+from skep.config import Settings
+from skep.link.dial import Dial
 from skep.link.messages import Hold, Order, Release
 from skep.model.source import Held
+from skep.model.task import Run, TaskSpec
+from skep.worker.replicating import Replicating
 from skep.worker.watch import Watch
 from tests.worker.test_poller import Bench, bench
 from tests.worker.upstreams import MemoryKind
@@ -121,3 +126,18 @@ async def test_what_a_replica_planned_is_not_the_plan_of_a_holder(tmp_path: Path
             await one.store.flush()
             fresh = await one.store.watch("src_1")
             assert fresh is not None and fresh.next_look < time.time() + 60
+
+
+async def test_a_task_that_waits_for_its_copy_is_stopped_whatever_comes_at_that_moment(tmp_path: Path) -> None:
+    async def nothing(_: object, __: object = None) -> None: ...
+
+    settings = Settings(data=str(tmp_path))
+    replicating = Replicating(settings, "wrk_1", {}, nothing, lambda: Dial(()), SystemClock())  # type: ignore[arg-type]
+    spec = TaskSpec("copy", "replicate", arguments={"source": "src_1"})
+    task = asyncio.create_task(replicating.replicate(Run("tsk_1", 1, "ctx_1", "copy", spec), nothing))
+    await asyncio.sleep(0)  # it has begun to wait
+    replicating._followed.set()
+    replicating._followed = asyncio.Event()
+    task.cancel()
+    await asyncio.wait([task], timeout=0.5)
+    assert task.cancelled()

@@ -66,8 +66,9 @@ class Replicating:
             followed, watch = self._followed, await find(source)
             if watch is not None and (watch.held.primary or watch.last_looked):
                 return {"source": source}
-            with suppress(TimeoutError):
-                await asyncio.wait_for(followed.wait(), _LOOK_SECONDS)
+            with suppress(TimeoutError):  # (`wait_for` forgets a cancellation that comes with what it waited for)
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await followed.wait()
                 continue
             try:
                 await self._ask(CopyWanted(source, open=False), _TICKET_SECONDS)
