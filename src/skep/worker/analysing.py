@@ -59,11 +59,11 @@ class Analysing:
             )
             for n in range(batches)
         ]
-        return [*some, self.last(replace(common, needs=tuple(Need(task.name) for task in some)), plan, epoch)]
-
-    def last(self, common: TaskSpec, plan: str, epoch: int) -> TaskSpec:
-        """Of a small one it is all."""
-        return replace(common, name="report", kind="report", arguments={"plan": plan, "epoch": epoch})
+        needs = tuple(Need(task.name) for task in some)
+        return [
+            *some,
+            replace(common, name="report", kind="report", arguments={"plan": plan, "epoch": epoch}, needs=needs),
+        ]
 
     async def _analyse(self, run: Run) -> dict[str, Any]:
         job = Analyse(str(self._plan(run)), str(self._library), int(run.spec.arguments["batch"]))

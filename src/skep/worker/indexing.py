@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from skep.clock import Clock
 from skep.config import Settings
 from skep.engines.index.books import SUFFIX
-from skep.errors import SkepError
+from skep.errors import NotAllowed, SkepError
 from skep.link.messages import AnswerBody, AskBody, DeltaOf, Failed
 from skep.model.ids import new_id
 from skep.model.search import (
@@ -142,6 +142,7 @@ class Indexing:
         return counted
 
     async def _index(self, run: Run, watch: Watch) -> dict[str, Any]:
+        """What is found out about small things is part of the same task, but nobody who searches waits for it."""
         out = self._deltas / new_id("dlt", self._clock.now())
         kept = False
         try:
@@ -158,9 +159,7 @@ class Indexing:
                     return {"batches": answer.batches}
                 delta = answer.delta if isinstance(answer, Finished) else None
                 told = await self._adopt(fence, delta)
-            if delta and self._settings.index_analyse:
-                kept = await self._extend(run, [self._analysing.last(_common(run), out.name, fence.epoch)])
-            return told
+            return told | (await self._find_out(run, fence, out) if delta else {})
         finally:
             if not kept:
                 await self._remove(out)
@@ -176,6 +175,19 @@ class Indexing:
             str(out),
             self._settings.index_batch,
         )
+
+    async def _find_out(self, run: Run, fence: Fence, out: Path) -> dict[str, Any]:
+        """The index is published: what fails here is told, and that is all. Another holder does it again."""
+        if not self._settings.index_analyse:
+            return {}
+        try:
+            return await self._analysing.report(out, fence.source, fence.epoch, self._report(run))
+        except SkepError as error:
+            watch = await self._poller.find(fence.source)
+            if isinstance(error, NotAllowed) or watch is None or watch.held.epoch != fence.epoch:
+                raise
+            log.warning("a source was not analysed", extra={"source": fence.source, "reason": error.message})
+            return {"unanalysed": error.message}
 
     @asynccontextmanager
     async def made(self, watch: Watch, what: DeltaOf) -> AsyncIterator[Path]:
