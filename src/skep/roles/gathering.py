@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 
 #: part -> brought at the same time
 _AT_ONCE = {"mirror": 4, "index": 4, "verify": 1}
-_AGAIN, _LONGEST = 10.0, 600.0
+#: seconds; a holder that is merely behind, or comes back, has it in a moment
+_AGAIN, _LONGEST = 1.0, 600.0
+_BELL_SECONDS = 10.0
 _BEAT_SECONDS = 10.0
 _NOTE_FIRST = (
     "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, 'verify', :due, 0) "
@@ -134,7 +136,13 @@ class Gathering:
                 for error in filter(None, results):
                     raise error  # once none is under way: whatever is due is begun again
                 if not rows:
-                    await bell.wait(_AGAIN)
+                    await bell.wait(await self._until_next(part))
+
+    async def _until_next(self, part: str) -> float:
+        """Seconds."""
+        next_due = "SELECT min(due) AS due FROM gather WHERE server = :me AND part = :part AND due IS NOT NULL"
+        due = (await self._db.read(next_due, me=self._me, part=part))[0]["due"]
+        return _BELL_SECONDS if due is None else min(_BELL_SECONDS, max(0.0, due - self._clock.now()))
 
     async def _bring_one(self, row: Row) -> None:
         source, reason = row["source"], ""
