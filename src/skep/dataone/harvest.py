@@ -68,6 +68,7 @@ class Visit(Listing):
         self._open = 0
         self._ended = asyncio.Event()
         self._hands: set[asyncio.Task[None]] = set()
+        self._hiring = True
         self._done: list[Brought] = []
         self._ran: list[Ran] = []
         self._pack = bytearray()
@@ -130,7 +131,7 @@ class Visit(Listing):
     def _hire(self, limits: Limits) -> None:
         """As many hands as there may be by now; those who are too many leave."""
         self._client.gate.limits = limits
-        while len(self._hands) < limits.connections:
+        while self._hiring and len(self._hands) < limits.connections:
             hand = asyncio.create_task(self._work())
             self._hands.add(hand)
             hand.add_done_callback(self._leave)
@@ -151,6 +152,7 @@ class Visit(Listing):
 
     async def _send_home(self) -> None:
         """Each ends what is in hand, and begins nothing more."""
+        self._hiring = False  # a new one would take the word that is meant for another, who would wait for ever
         while not self._items.empty():
             self._items.get_nowait()
         for _ in self._hands:
