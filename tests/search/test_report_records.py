@@ -54,7 +54,8 @@ async def test_by_words_fields_and_ranges_and_who_may_see(tmp_path: Path) -> Non
         assert await found(engine, "type:report complexity:[10 TO 20]") == both[1:]
         for text in ("language:go", "lang:Go", "l:golang", 'lang:"GO"', "lang:(go or rust)", "-lang:py", "lang:Go*"):
             assert await found(engine, f"type:report {text}") == both[1:], text
-        assert await found(engine, "license:MIT type:report") == both
+        for text in ("license:MIT", "licence:mit"):
+            assert await found(engine, f"{text} type:report") == both, text
 
         await engine.core.sources.update(SYSTEM, first, visibility="private")
         await until(engine, "type:report pour", both[:1], STRANGER)

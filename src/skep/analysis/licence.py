@@ -45,6 +45,12 @@ _PHRASES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("ISC", (b"permission to use copy modify and or distribute this software for any purpose",)),
     ("ISC", (b"permission to use copy modify and distribute this software for any purpose",)),
 )
+_KNOWN = {name.lower(): name for name, _ in _PHRASES}
+
+
+def named(identifier: str) -> str:
+    """As SPDX spells it, where that is known; two identifiers never differ by their case alone."""
+    return _KNOWN.get(identifier.lower(), identifier)
 
 
 def is_licence_file(path: bytes) -> bool:

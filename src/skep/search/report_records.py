@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from skep.analysis import licence
 from skep.engines.db.base import Database, Row, Value, among
 from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
 from skep.errors import BadInput
@@ -34,7 +35,7 @@ KIND = Kind(
     ),
     words=("name", "function", "path"),
     also={"lang": "language", "l": "language", "license": "licence"},
-    meant={"language": language},
+    meant={"language": language, "licence": licence.named},
 )
 #: as they are completed
 NAMES = {
