@@ -168,6 +168,16 @@ async def test_what_a_holder_does_not_have_for_a_moment_is_asked_for_again(tmp_p
         assert (tmp_path / "clone/a.txt").read_bytes() == b"later\n"
 
 
+async def test_a_branch_that_is_not_the_default_one_moves(tmp_path: Path, postgres_url: str) -> None:
+    async with _apart(tmp_path, postgres_url) as (forge, repo, coordinator, _, apart):
+        repo.branch("other")
+        coordinator.cli("source", "update", forge.url("whole"), "--set", "branches=other")
+        for text in ("beside", "again"):
+            repo.commit({"a.txt": text.encode()}, branch="other")
+            until(lambda text=text: finds(coordinator, f"{text} branch:other") == 1, coordinator)  # type: ignore[misc]
+            until(lambda text=text: finds(apart, f"{text} branch:other") == 1, apart)  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("way", ["comparison", "reindex"])
 async def test_an_index_that_is_behind_catches_up(tmp_path: Path, postgres_url: str, way: str) -> None:
     """It was put back from a backup, and nothing is due."""

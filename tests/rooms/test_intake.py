@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from skep.link.messages import Looked
 from skep.model.caller import SYSTEM
 from skep.model.ids import batch_id
+from skep.model.search import Tip
 from skep.model.source import Failure, FailureClass, Move, Source, diff
 from skep.model.topic import Part
 from skep.sources.intake import Accepted, Stale
@@ -106,9 +107,9 @@ async def test_failures_and_recoveries_are_told_once_each(house: House) -> None:
 
 async def test_a_new_searchable_commit_is_told_once(house: House) -> None:
     source = await new_source(house)
-    for commit in ("a", "a", "b", "a"):
-        await house.intake.indexed(source.id, commit, house.clock.now())
-    assert [event["commit"] for event in await told(house, INDEXED)] == ["a", "b", "a"]
+    for main, other in ("ax", "ax", "bx", "ax", "ay"):
+        await house.intake.indexed(source.id, (Tip("main", main), Tip("other", other)), house.clock.now())
+    assert [event["commit"] for event in await told(house, INDEXED)] == ["a", "b", "a", "a"]
 
 
 async def test_waiting_ends_when_the_newest_commit_is_searchable(house: House) -> None:
@@ -116,7 +117,7 @@ async def test_waiting_ends_when_the_newest_commit_is_searchable(house: House) -
     await Holder(house, source).report({"refs/heads/main": "a"})
     _, settled = await house.sources.wait(SYSTEM, source.id, timeout=0)
     assert not settled
-    await house.intake.indexed(source.id, "a", house.clock.now())
+    await house.intake.indexed(source.id, (Tip("main", "a"),), house.clock.now())
     shown, settled = await house.sources.wait(SYSTEM, source.id, timeout=0)
     assert settled and shown.indexed_commit == "a"
     assert not (await house.sources.wait(SYSTEM, source.id, looked_after=house.clock.now() + 1, timeout=0))[1]

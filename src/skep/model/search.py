@@ -237,6 +237,11 @@ def digest(documents: Iterable[tuple[bytes, str, int]]) -> str:
     return f"{total & (1 << 128) - 1:032x}"
 
 
+def digest_of_tips(tips: tuple[Tip, ...]) -> str:
+    """Two indexes of a source with the same one are at the same commits."""
+    return hashlib.blake2b(msgspec.json.encode(tips), digest_size=16).hexdigest()
+
+
 class Fence(msgspec.Struct, frozen=True):
     """Who may still write the index of a source: adopted only while all of it is current."""
 

@@ -44,7 +44,7 @@ _NOTE_FIRST = (
     "ON CONFLICT DO NOTHING"
 )
 _DUE = (
-    "SELECT gather.*, source.url, source.indexed_commit, holding.member FROM gather "
+    "SELECT gather.*, source.url, source.indexed_tips, holding.member FROM gather "
     "LEFT JOIN source ON source.id = gather.source AND source.state <> 'removed' "
     "LEFT JOIN holding ON holding.source = gather.source "
     "WHERE gather.server = :me AND gather.part = :part AND gather.due <= :now ORDER BY gather.due LIMIT :most"
@@ -153,9 +153,9 @@ class Gathering:
             await self._let_go(source, row["part"])
             return
         try:
-            if row["part"] == "index" or (row["part"] == "verify" and row["indexed_commit"]):
+            if row["part"] == "index" or (row["part"] == "verify" and row["indexed_tips"]):
                 # what is behind what was published is brought before it is compared
-                await self.receiving.index(source, row["member"] or "", row["indexed_commit"])
+                await self.receiving.index(source, row["member"] or "", row["indexed_tips"])
             if row["part"] == "verify":
                 await self.receiving.verify(source, row["member"] or "")
             elif row["part"] == "mirror" and not folder_of(self._data, source).exists():

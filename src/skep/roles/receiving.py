@@ -15,7 +15,7 @@ from skep.link.messages import DeltaOf, FolderOf
 from skep.link.parcel import take_folder
 from skep.link.tunnels import Tunnels
 from skep.model.ids import new_id
-from skep.model.search import GIVEN, BookInfo, Delta, Fence, Given
+from skep.model.search import GIVEN, BookInfo, Delta, Fence, Given, digest_of_tips
 from skep.model.source import Held
 from skep.sources.service import Sources
 
@@ -31,18 +31,18 @@ class Receiving:
         self._sources = sources
         self._searcher = searcher
 
-    async def index(self, source: str, holder: str, commit: str | None) -> None:
-        """Bring this process's own index of a source to what its holder has, unless it is at `commit`, as published."""
+    async def index(self, source: str, holder: str, published: str | None) -> None:
+        """Bring this process's own index of a source to what its holder has, unless it is at the `published` tips."""
         held = await self._sources.held(source)
         stands = self._searcher.standing(held.number) if held else None
-        if held is None or (stands and stands.commit == commit):
+        if held is None or (stands and digest_of_tips(stands.tips) == published):
             return
         what = DeltaOf(source, stands.tips, stands.rules) if stands else DeltaOf(source)
         async with self._given(holder, held, what) as (given, folder):
             await self._adopt(held, given, folder)
             # a holder that is ahead publishes that soon, and this process hears of it
-            if commit and (given.delta is None or given.delta.commit != commit):
-                raise Unavailable(f"{holder} does not have {source} at {commit}, which was published")
+            if published and (given.delta is None or digest_of_tips(given.delta.tips) != published):
+                raise Unavailable(f"{holder} does not have {source} at the commits that were published")
 
     async def told(self, source: str) -> Mapping[str, str]:
         held = await self._sources.held(source)

@@ -99,7 +99,7 @@ class Adoption:
         while True:
             lost = set(await self._searcher.lost())
             for source in sorted(lost - asked):
-                await self._intake.indexed(source, None, 0.0)
+                await self._intake.indexed(source, (), 0.0)
                 await self.request(source)
             asked = lost
             await asyncio.sleep(_LOST_SECONDS)
@@ -136,7 +136,7 @@ class Adoption:
         """False: the delta is stale or lost."""
         if delta is not None and not await self._searcher.adopt(delta, fence, self._watcher):
             return False
-        await self._intake.indexed(fence.source, delta.commit if delta else None, now)
+        await self._intake.indexed(fence.source, delta.tips if delta else (), now)
         return True
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from skep.engines.db.base import Database, Row, Tx, Value, insert, inserting, update, upserting
 from skep.model.ids import change_id, failure_id, new_id
+from skep.model.search import Tip, digest_of_tips
 from skep.model.source import Change, Failure, Move, SourceState
 from skep.model.topic import Draft
 from skep.sources.catalogue import MOVED
@@ -116,16 +117,17 @@ class Intake:
 
         return await self._db.write(work)
 
-    async def indexed(self, source: str, commit: str | None, now: float) -> None:
-        """The aggregator answers from this commit now."""
+    async def indexed(self, source: str, tips: tuple[Tip, ...], now: float) -> None:
+        """The aggregator answers from these commits now."""
+        commit, stand = (tips[0].commit, digest_of_tips(tips)) if tips else (None, None)
 
         async def work(tx: Tx) -> None:
-            rows = await tx.rows("SELECT name, indexed_commit FROM source WHERE id = :id FOR UPDATE", id=source)
-            if commit and rows and rows[0]["indexed_commit"] != commit:
+            rows = await tx.rows("SELECT name, indexed_tips FROM source WHERE id = :id FOR UPDATE", id=source)
+            if commit and rows and rows[0]["indexed_tips"] != stand:
                 id = new_id("idx", now)
                 event = {"id": id, "source": source, "name": rows[0]["name"], "commit": commit, "at": now}
                 await self._topics.tell(tx, INDEXED, [Draft(msgspec.json.encode(event), id, source)], now)
-            await update(tx, "source", "id", id=source, indexed_commit=commit, indexed_at=now)
+            await update(tx, "source", "id", id=source, indexed_commit=commit, indexed_tips=stand, indexed_at=now)
             tx.ring(MOVED)
 
         await self._db.write(work)

@@ -41,6 +41,7 @@ STEPS = [
     CREATE INDEX change_source ON change (source, at)
     """,
     "ALTER TABLE change ADD COLUMN visibility TEXT NOT NULL DEFAULT 'public'",
+    "ALTER TABLE source ADD COLUMN indexed_tips TEXT",
 ]
 
 INSERT_SOURCE = """
