@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.asks import Bring, Objects, PlanHarvest, TakeObjects
-from skep.dataone.client import Gate
+from skep.clock import SystemClock
+from skep.dataone.asks import Bring, Harvest, Objects, PlanHarvest, Queued, TakeObjects, Wanted
+from skep.dataone.client import Gate, NodeClient, Refused
+from skep.dataone.formats import Formats
+from skep.dataone.harvest import Visit
 from skep.dataone.types import AccessPolicy, AccessRule, SystemMetadata
 from skep.engines.db.base import Database
 from skep.model.caller import SYSTEM
@@ -282,6 +285,38 @@ async def test_a_node_is_asked_by_as_many_as_it_can_bear_and_that_may_change_mea
         await farm.visit(held)
         assert node.most == 4
         assert await farm.same_as(node)
+
+
+class Together(NodeClient):
+    """Answers when four have asked, all of them at one moment."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self._asked, self._answer = 0, asyncio.Event()
+
+    async def meta(self, pid: str) -> SystemMetadata:
+        self._asked += 1
+        if self._asked == 4:
+            self.gate.limits = Limits(connections=1)
+            self._answer.set()
+        await self._answer.wait()
+        raise Refused(404, pid)
+
+
+async def test_hands_that_end_together_do_not_all_leave(tmp_path: Path) -> None:
+    waiting = [Objects(tuple(Wanted(f"p{n}") for n in range(6)), limits=Limits(connections=4))]
+    brought: list[str] = []
+
+    async def ask(body: object) -> Objects | Queued:
+        if isinstance(body, Bring):
+            brought.extend(one.pid for one in body.objects)
+            return Queued(0, limits=Limits(connections=1))
+        return waiting.pop() if waiting else Objects()
+
+    held = Held("src_1", 1, "dataone", "https://node.example/mn", 1)
+    visit = Visit(held, Harvest(), Together(), ask, SystemClock(), Formats(), tmp_path)
+    await visit.bring(0.0, lambda done, total: None)
+    assert sorted(brought) == [f"p{n}" for n in range(6)]
 
 
 async def test_bytes_under_way_are_bounded() -> None:

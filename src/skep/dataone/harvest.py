@@ -160,6 +160,8 @@ class Visit(Listing):
         await asyncio.gather(*self._hands, return_exceptions=True)
 
     async def _work(self) -> None:
+        hand = asyncio.current_task()
+        assert hand is not None
         while len(self._hands) <= self._client.gate.limits.connections:
             item = await self._items.get()
             if item is _HOME:
@@ -178,6 +180,7 @@ class Visit(Listing):
             full = len(self._done) >= _OBJECTS or len(self._pack) >= _BYTES or self._weight >= ASK_BYTES
             if full or (self._done and self._clock.now() >= self._since + _SECONDS):
                 await self._hand_over()
+        self._hands.discard(hand)  # at once, or another that looks at the same moment would leave as well
 
     async def _run(self, errand: Errand) -> Ran:
         try:
