@@ -2,28 +2,38 @@
 
 python -m bench.fleet.coordinator [--workers 1000] [--sources 10000 100000 1000000]
 
-Members are rows and calls of the desk, without the wire; SQLite; each size in a process of its own.
+SQLite; each size in a process of its own, the members' streams in another one.
 """
 
 import argparse
 import asyncio
+import contextlib
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+from bench.fleet.crowd import member
 from skep.clock import SystemClock
 from skep.config import Settings
 from skep.engines.db.base import Database, Tx, Value
+from skep.fleet import orders
 from skep.fleet.moves import Moves
-from skep.link.messages import PROTOCOL, Beat, Hello
+from skep.link.messages import PROTOCOL, Hello
+from skep.link.server import LinkServer
+from skep.loops import kept
 from skep.model.member import Offer
-from skep.roles.build import open_rooms
+from skep.roles.build import Rooms, open_rooms
 from skep.sources.tables import INSERT_SOURCE
 
-_PAGE, _BEATS = 10_000, 5
+_PAGE = 10_000
+#: seconds between the beats of a member, and for which they are counted
+_BEAT_EVERY, _COUNTED = 5.0, 15.0
+_ORDERS = 9
 
 
 async def fill(db: Database, count: int) -> None:
@@ -44,7 +54,7 @@ async def fill(db: Database, count: int) -> None:
 
 async def measure(data: Path, sources: int, workers: int) -> None:
     settings = Settings(data=str(data), workers_expected=workers)
-    hellos = [Hello(PROTOCOL, f"wrk_{n:026d}", "t", 1, offer=Offer(mirror=True)) for n in range(workers)]
+    hellos = [Hello(PROTOCOL, member(n), "t", 1, offer=Offer(mirror=True)) for n in range(workers)]
     async with open_rooms(settings, SystemClock(), "t") as rooms:
         await fill(rooms.core.fleet._db, sources)
         for hello in hellos:
@@ -62,13 +72,50 @@ async def measure(data: Path, sources: int, workers: int) -> None:
         began = time.perf_counter()
         await moves.plan()
         planned = time.perf_counter() - began
-        cpu = time.process_time()
-        for _ in range(_BEATS):
-            await asyncio.gather(*(rooms.desk.beat(hello.member, hello.boot, Beat("idle")) for hello in hellos))
-        rate = _BEATS * workers / (time.process_time() - cpu)
+        async with crowd(rooms, data, workers) as attached:
+            await asyncio.sleep(_BEAT_EVERY)
+            cpu = time.process_time()
+            await asyncio.sleep(_COUNTED)
+            rate = workers * _COUNTED / _BEAT_EVERY / (time.process_time() - cpu)
+            to = [hello.member for hello in hellos[-_ORDERS:]]
+            order = statistics.median([await _ordered(rooms.core.fleet._db, member) for member in to])
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     began_to = f"{opened:.2f} s ({restart:.2f} s of CPU) | {first:.2f} s ({ordered} orders)"
-    print(f"| {sources:,} | {began_to} | {planned:.2f} s | {rate:,.0f} | {memory} MB |")
+    wire = f"{attached} s | {order * 1000:.0f} ms | {rate:,.0f}"
+    print(f"| {sources:,} | {began_to} | {planned:.2f} s | {wire} | {memory} MB |")
+
+
+@contextlib.asynccontextmanager
+async def crowd(rooms: Rooms, data: Path, workers: int) -> AsyncIterator[str]:
+    """Everybody attached, to a coordinator that does its other work too; how many seconds that took. What was ordered
+    before is done."""
+    await rooms.core.fleet._db.write(lambda tx: tx.rows("DELETE FROM ordered"))
+    server = LinkServer(rooms.desk, beat_every=_BEAT_EVERY)
+    rooms.tunnels.attach(server)
+    target = await server.start(f"unix:{data}/link.sock")
+    loops = [asyncio.create_task(kept(loop)) for loop in rooms.loops]
+    command = [sys.executable, "-m", "bench.fleet.crowd", target, str(workers)]
+    child = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin and child.stdout
+    try:
+        yield (await child.stdout.readline()).decode().strip()
+    finally:
+        child.stdin.close()
+        await child.wait()
+        await server.stop()
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+
+async def _ordered(db: Database, to: str) -> float:
+    """Seconds until an order is confirmed."""
+    (row,) = await db.read("SELECT source FROM holding WHERE member = :to LIMIT 1", to=to)
+    began = time.perf_counter()
+    await db.write(lambda tx: orders.order_many(tx, to, "hold", [row["source"]]))
+    while await db.read("SELECT n FROM ordered WHERE member = :to", to=to):
+        await asyncio.sleep(0.001)
+    return time.perf_counter() - began
 
 
 def main() -> None:
@@ -80,8 +127,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(measure(Path(folder), args.sources[0], args.workers))
         return
-    print("| sources | restart | to the first orders | a plan | beats a CPU-second | memory, at most |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| sources | restart | to the first orders | a plan | all attached | an order | beats a CPU-second | memory |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for count in args.sources:
         again = [
             sys.executable,

@@ -2,7 +2,10 @@
 
 from functools import partial
 
+import pytest
+
 from skep.fleet.service import OFFERED, Fleet
+from skep.model.caller import SYSTEM
 from skep.model.member import Offer
 from tests.rooms.house import WORKER_TOKEN, House
 
@@ -35,6 +38,21 @@ async def test_a_silent_member_is_in_its_grace_and_then_gone(house: House) -> No
     assert await _seen(fleet) == ("attic", "gone")
     await fleet.beat("wrk_1", 1, "idle", {})
     assert await _seen(fleet) == ("attic", "alive")
+
+
+async def test_who_comes_when_nothing_waits_is_compared_with_nobody(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand that come back together would be compared with a thousand each, and none let in in time."""
+    await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
+    await house.sources.add(SYSTEM, "https://forge.example/a")
+
+    def never(*_: object) -> None:
+        raise AssertionError("there was nothing to choose for")
+
+    monkeypatch.setattr("skep.fleet.service.choose", never)
+    await house.fleet.join("wrk_2", WORKER_TOKEN, 1, "worker")
+    assert {member.state for member, _ in await house.fleet.workers()} == {"alive"}
 
 
 async def test_that_a_coordinator_was_away_counts_against_nobody(house: House) -> None:

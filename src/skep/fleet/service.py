@@ -119,11 +119,14 @@ class Fleet:
         await self._db.write(work)
 
     async def _hand_out(self, tx: Tx) -> None:
-        """What nobody holds goes to those who are there, once they are enough."""
-        members = await self._members(tx)
-        if self.is_early(members):
+        """What nobody holds goes to those who are there, once they are enough. Mostly there is nothing of that: a
+        thousand that come back together must not be compared with each other for it."""
+        if self._waits and self.is_early(await self._members(tx)):
             return
         waiting = await tx.rows("SELECT source, pins FROM holding WHERE member IS NULL")
+        if not waiting:
+            return
+        members = await self._members(tx)
         chosen = choose(members, {row["source"]: json.loads(row["pins"]) for row in waiting})
         await give(tx, {source: member for source, member in chosen.items() if member})
 
@@ -136,7 +139,8 @@ class Fleet:
 
     async def _members(self, tx: Tx) -> list[Member]:
         """Workers that mirror."""
-        rows = await tx.rows("SELECT * FROM member WHERE mirror = 1 ORDER BY id")
+        columns = "id, name, state, capacity, draining"  # what is offered is long
+        rows = await tx.rows(f"SELECT {columns} FROM member WHERE mirror = 1 ORDER BY id")  # noqa: S608
         return [member_of(row) for row in rows]
 
     async def beat(self, member: str, boot: int, status: str, progress: dict[str, Progress], ill: str = "") -> None:
