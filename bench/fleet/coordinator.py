@@ -73,7 +73,7 @@ async def measure(data: Path, sources: int, workers: int) -> None:
         await moves.plan()
         planned = time.perf_counter() - began
         async with crowd(rooms, data, workers) as attached:
-            await asyncio.sleep(_BEAT_EVERY)
+            await _calm()
             cpu = time.process_time()
             await asyncio.sleep(_COUNTED)
             rate = workers * _COUNTED / _BEAT_EVERY / (time.process_time() - cpu)
@@ -106,6 +106,14 @@ async def crowd(rooms: Rooms, data: Path, workers: int) -> AsyncIterator[str]:
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
+
+
+async def _calm() -> None:
+    """Until plans and whatever else followed the attaching are over: less than half of a core is used."""
+    cpu = -_BEAT_EVERY
+    while (now := time.process_time()) - cpu > _BEAT_EVERY / 2:
+        cpu = now
+        await asyncio.sleep(_BEAT_EVERY)
 
 
 async def _ordered(db: Database, to: str) -> float:
