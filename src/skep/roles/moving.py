@@ -24,6 +24,8 @@ _SMALLEST, _LARGEST = 8, 512
 _AT_ONCE = 1_000
 #: everything is looked at again so often, whether or not anything rang
 _PLAN_SECONDS = 60.0
+#: times what a plan took until the next: where a million sources make it long, somebody always comes or goes
+_REST = 3.0
 #: how soon it is seen that copies are complete
 _SOON = 1.0
 
@@ -47,7 +49,9 @@ class Moving:
         self._owners = owners
         self._beat_every = beat_every
         self._batch = _SMALLEST
-        self._planned = 0.0
+        self._planned = self._rested = 0.0
+        #: something happened that the last plan does not know of
+        self._changed = False
         #: copies of the last plan that were not begun yet
         self._waiting: Iterator[tuple[str, str]] = iter(())
         self._under_way = 0
@@ -60,7 +64,12 @@ class Moving:
                 if 0 in self._owners.owned:  # one coordinator does it
                     await self._fleet.patrol()
                     await self.step(rang)
-                rang = await bell.wait(min(_SOON, self._beat_every) if self._under_way else self._beat_every)
+                rang = await bell.wait(self._pause())
+
+    def _pause(self) -> float:
+        """Until there may be something to do, whether or not anything rings."""
+        pause = min(_SOON, self._beat_every) if self._under_way else self._beat_every
+        return max(0.0, min(pause, self._rested - self._clock.now())) if self._changed else pause
 
     async def step(self, changed: bool) -> None:
         """A batch that is complete makes the next one larger; after the last one, who has a copy becomes the holder."""
@@ -71,8 +80,12 @@ class Moving:
             await self._copy()
         if changed:
             self._batch = _SMALLEST
-        if changed or (ended and not self._under_way) or self._clock.now() >= self._planned + _PLAN_SECONDS:
+        now = self._clock.now()
+        self._changed |= changed or (ended and not self._under_way)
+        if now >= self._rested and (self._changed or now >= self._planned + _PLAN_SECONDS):
+            self._changed = False
             await self._plan()
+            self._rested = self._clock.now() + _REST * (self._clock.now() - now)
 
     async def _plan(self) -> None:
         members, plan = await self._moves.plan()
