@@ -1,8 +1,8 @@
 """A coordinator with a thousand members and more and more sources: restart, orders, plan, heartbeats, memory.
 
-python -m bench.fleet.coordinator [--workers 1000] [--sources 10000 100000 1000000]
+python -m bench.fleet.coordinator [--workers 1000] [--sources 10000 100000 1000000] [--postgres]
 
-SQLite; each size in a process of its own, the members' streams in another one.
+Each size in a process of its own, the members' streams in another one.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from skep.loops import kept
 from skep.model.member import Offer
 from skep.roles.build import Rooms, open_rooms
 from skep.sources.tables import INSERT_SOURCE
+from skep.testing.postgres import running_postgres
 
 _PAGE = 10_000
 #: seconds between the beats of a member, and for which they are counted
@@ -52,8 +53,8 @@ async def fill(db: Database, count: int) -> None:
         await db.write(work)
 
 
-async def measure(data: Path, sources: int, workers: int) -> None:
-    settings = Settings(data=str(data), workers_expected=workers)
+async def measure(data: Path, database: str, sources: int, workers: int) -> None:
+    settings = Settings(data=str(data), database=database, workers_expected=workers)
     hellos = [Hello(PROTOCOL, member(n), "t", 1, offer=Offer(mirror=True)) for n in range(workers)]
     async with open_rooms(settings, SystemClock(), "t") as rooms:
         await fill(rooms.core.fleet._db, sources)
@@ -130,26 +131,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=1_000)
     parser.add_argument("--sources", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--postgres", action="store_true", help="a PostgreSQL of its own instead of SQLite")
     args = parser.parse_args()
     if len(args.sources) == 1:
-        with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(measure(Path(folder), args.sources[0], args.workers))
+        own = running_postgres(fsync=True) if args.postgres else contextlib.nullcontext("sqlite:")
+        with own as database, tempfile.TemporaryDirectory() as folder:
+            asyncio.run(measure(Path(folder), database, args.sources[0], args.workers))
         return
     print(
         "| sources | restart | to the first orders | a plan | all attached | an order | beats a CPU-second | memory |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for count in args.sources:
-        again = [
-            sys.executable,
-            "-m",
-            "bench.fleet.coordinator",
-            "--workers",
-            str(args.workers),
-            "--sources",
-            str(count),
-        ]
-        subprocess.run(again, check=True)
+        again = ["--workers", str(args.workers), "--sources", str(count), *(["--postgres"] if args.postgres else [])]
+        subprocess.run([sys.executable, "-m", "bench.fleet.coordinator", *again], check=True)
 
 
 if __name__ == "__main__":
