@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
+from skep.dataone.asks import Listed
 from skep.dataone.types import Checksum, ObjectList, SystemMetadata
 from skep.engines.db.base import Database
 from skep.model.caller import SYSTEM
@@ -37,6 +38,31 @@ def fill(node: MemberNode, count: int, name: str = "o", *, ago: int = 5 * 60 * M
     start = node.now() - ago
     for n in range(count):
         node.put(f"{name}{n:03d}", b"<eml>%d</eml>" % n, EML, date_sys_metadata_modified=start + n * ago // 300)
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_what_was_read_before_a_pass_was_asked_for_says_nothing_of_it(
+    farm: Farm, node: MemberNode, full: bool
+) -> None:
+    """It is on its way, in an ordinary list or in an earlier pass, when it vanishes and somebody wants to know."""
+    fill(node, 6)
+    node.put("late", b"<eml>late</eml>", EML)
+    held = await farm.add(node)
+    await farm.visit(held)
+    if full:
+        await farm.nodes.reconcile(SYSTEM, node.id)
+
+    async def vanish(body: object) -> None:
+        if isinstance(body, Listed) and body.full == full and "late" in node.pids:
+            assert "late" in {one.identifier for one in body.entries}
+            node.delete("late")
+            await farm.nodes.reconcile(SYSTEM, node.id)
+
+    farm.before = vanish
+    for _ in range(2):
+        assert await farm.visit(held) is None
+    assert "late" not in node.pids and await farm.same_as(node)
+    assert (await farm.verdicts("late"))[-1] == "gone"
 
 
 async def test_objects_that_break_off_keep_no_others_from_coming(farm: Farm, node: MemberNode) -> None:

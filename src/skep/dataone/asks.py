@@ -36,6 +36,8 @@ class Listed(HarvestAsk, frozen=True, kw_only=True):
     full: bool = False
     #: the last page of this pass
     last: bool = False
+    #: `Harvest.passing`; None: of whoever does not know it yet
+    passing: int | None = None
     skew: int = 0
     note: str = ""
 
@@ -89,6 +91,8 @@ class Harvest(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     place: int = 0
     #: where the pass over everything goes on; None: there is none
     full: int | None = None
+    #: the number of that pass, or of the one before: what is listed from now on is there in it
+    passing: int | None = None
     version: Literal["v1", "v2"] = "v2"
     limits: Limits = Limits()
     #: listing begins again below the first and pauses above the second

@@ -50,12 +50,13 @@ _OFFER = f"""
     INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, pass, seq)
     VALUES (:source, :pid, :modified, :checksum, 'queued', '', :now, 0, '', 0, 0, :pass, 0)
     ON CONFLICT (source, pid) DO UPDATE SET
-        modified = excluded.modified, checksum = excluded.checksum, pass = excluded.pass,
+        modified = excluded.modified, checksum = excluded.checksum,
+        pass = CASE WHEN excluded.pass > offer.pass THEN excluded.pass ELSE offer.pass END,
         state = CASE WHEN {_SAME} AND offer.state <> 'missing' THEN offer.state ELSE 'queued' END,
         due = CASE WHEN {_SAME} THEN offer.due ELSE excluded.due END,
         tries = CASE WHEN {_SAME} THEN offer.tries ELSE 0 END,
         again = CASE WHEN NOT ({_SAME}) AND offer.ticket <> '' THEN 1 ELSE offer.again END
-    WHERE NOT ({_SAME}) OR offer.pass <> excluded.pass
+    WHERE NOT ({_SAME}) OR offer.pass < excluded.pass
 """  # noqa: S608
 _SIGNAL = """
     INSERT INTO offer (source, pid, modified, checksum, state, reason, due, tries, ticket, until, again, pass, seq)
@@ -219,9 +220,9 @@ class Harvests:
         await tx.rows(
             "UPDATE offer SET ticket = '', until = 0 WHERE source = :source AND ticket <> ''", source=body.source
         )
-        full, due = node["full_place"], bool(node["full_at"])
+        full, due, passing = node["full_place"], bool(node["full_at"]), node["pass"]
         if full is None and due and node["full_at"] + self._full_every <= self._clock.now():
-            full = 0
+            full, passing = 0, passing + 1
             sql = "UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn"
             await tx.rows(sql, urn=node["urn"])
         waiting = 0 if node["paused"] else await self._due(tx, node)
@@ -232,6 +233,7 @@ class Harvests:
             due=waiting,
             place=begin(node["place"]),
             full=None if node["paused"] else full,
+            passing=passing,
             version=node["version"],
             limits=limits_of(node),
             queue=self._queue,
@@ -248,6 +250,10 @@ class Harvests:
 
     async def _listed(self, body: Listed, tx: Tx) -> Queued:
         node, now = await self._node(tx, body), self._clock.now()
+        # what was read before a pass was asked for may have vanished since, and says nothing of it
+        passing = node["pass"] if body.passing is None else body.passing
+        if body.full and passing != node["pass"]:
+            body = msgspec.structs.replace(body, place=None, last=False)
         await tx.many(
             _OFFER,
             [
@@ -257,7 +263,7 @@ class Harvests:
                     "modified": one.date_sys_metadata_modified,
                     "checksum": one.checksum.spelled,
                     "now": now,
-                    "pass": node["pass"],
+                    "pass": passing,
                 }
                 for one in sorted(body.entries, key=lambda one: one.date_sys_metadata_modified)
             ],

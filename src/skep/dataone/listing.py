@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -127,9 +128,10 @@ class Listing:
         note = "; ".join(notes)
         skew = self._client.skew
         *before, end = lots(page.object_info)
+        told = partial(Listed, *self._me, full=full, passing=self._plan.passing, skew=skew, note=note)
         for lot in before:
-            await self._ask(Listed(*self._me, entries=lot, full=full, skew=skew, note=note))
-        found = await self._ask(Listed(*self._me, entries=end, place=place, full=full, last=last, skew=skew, note=note))
+            await self._ask(told(entries=lot))
+        found = await self._ask(told(entries=end, place=place, last=last))
         assert isinstance(found, Queued)
         self.due = found.due
         return found
