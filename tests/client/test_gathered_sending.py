@@ -51,7 +51,8 @@ async def test_what_is_sent_while_requests_are_under_way_goes_together(
     assert [len(batch) for batch in gate.batches] == [1, 1, 50]
     stored = bodies(client, topic)
     assert [stored[place.offset] for place in places] == list(range(52))
-    assert stored[2:] == list(range(2, 52))
+    # (which of the requests under way is stored first nobody says)
+    assert [n for n in stored if n > 1] == list(range(2, 52))
 
 
 async def test_errors_reach_those_whose_message_it_was(gate: Gate, client: Client, token: str, topic: str) -> None:
