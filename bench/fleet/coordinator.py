@@ -95,7 +95,7 @@ async def crowd(rooms: Rooms, data: Path, workers: int) -> AsyncIterator[str]:
     rooms.tunnels.attach(server)
     target = await server.start(f"unix:{data}/link.sock")
     loops = [asyncio.create_task(kept(loop)) for loop in rooms.loops]
-    command = [sys.executable, "-m", "bench.fleet.crowd", target, str(workers)]
+    command = [sys.executable, "-m", "bench.fleet.crowd", str(workers), "t", target]
     child = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin and child.stdout
     try:

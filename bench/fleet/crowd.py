@@ -1,6 +1,6 @@
-"""Simulated workers that only beat, each with a stream of its own: `python -m bench.fleet.crowd TARGET COUNT`.
+"""Simulated workers that only beat, each with a stream of its own: `python -m bench.fleet.crowd COUNT TOKEN TARGET…`.
 
-Says how long it took until all were attached, and goes on until its input ends.
+Each time that all have become attached it says how long that took; it goes on until its input ends.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import sys
 import time
 
 from skep.clock import SystemClock
+from skep.link.dial import Dial
 from skep.link.peer import Peer
 from skep.model.member import Offer
 
@@ -16,19 +17,24 @@ def member(n: int) -> str:
     return f"wrk_{n:026d}"
 
 
-async def main(target: str, count: int) -> None:
+async def main(count: int, token: str, targets: tuple[str, ...]) -> None:
     clock, offer = SystemClock(), Offer(mirror=True)
-    peers = [Peer(target, "t", ("worker",), clock, member=member(n), offer=offer) for n in range(count)]
-    began = time.perf_counter()
+    # half of them prefer the last to the first
+    ways = [Dial(targets), Dial(targets[::-1])]
+    peers = [Peer(ways[n % 2], token, ("worker",), clock, member=member(n), offer=offer) for n in range(count)]
+    ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     running = [asyncio.create_task(peer.run()) for peer in peers]
-    while not all(peer.link.attached for peer in peers):
+    since: float | None = time.perf_counter()
+    while not ended.done():
+        whole, now = all(peer.link.attached for peer in peers), time.perf_counter()
+        if whole and since is not None:
+            print(f"{now - since:.2f}", flush=True)
+        since = None if whole else since or now
         await asyncio.sleep(0.01)
-    print(f"{time.perf_counter() - began:.2f}", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
     for one in running:
         one.cancel()
     await asyncio.gather(*running, return_exceptions=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], tuple(sys.argv[3:])))

@@ -1,12 +1,16 @@
 """How long a fleet goes without: a worker killed, a coordinator killed; and what a heartbeat costs on the wire.
 
 python -m bench.fleet.failover [--grace 10] [--sources 20]
+python -m bench.fleet.failover --crowd 1000
 
-Real processes on loopback: two coordinators on a PostgreSQL, three workers, each behind lines that count its bytes.
+Real processes on loopback: two coordinators on a PostgreSQL, three workers, each behind lines that count its bytes; or
+a crowd of workers that only beat, half of them at each, and each coordinator killed in its turn.
 """
 
 import argparse
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,8 +22,10 @@ from skep.testing.postgres import postgres_server
 from tests.cluster.cluster import Cluster, Line
 from tests.cluster.fleet import api, until
 
-BEAT_EVERY = 0.5
+BEAT_EVERY, CROWD_EVERY = 0.5, 5.0
 WORKERS = 3
+#: seconds, after which what a change led to is over
+CALM = 15.0
 
 
 def timed(ready: Callable[[], bool], servers: Cluster) -> float:
@@ -75,15 +81,33 @@ def beats(lines: list[Line], seconds: float) -> tuple[float, float]:
     return up / count, down / count
 
 
+def crowd_moves(servers: Cluster, token: str, count: int) -> None:
+    links = [one.link for one in servers.coordinators]
+    command = [sys.executable, "-m", "bench.fleet.crowd", str(count), token, *links]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as crowd:
+        assert crowd.stdin and crowd.stdout
+        print(f"{count} workers that come at once: attached after {crowd.stdout.readline().strip()} s")
+        for one in servers.coordinators:
+            time.sleep(CALM)
+            one.kill()
+            print(f"a coordinator killed: all are attached again after {crowd.stdout.readline().strip()} s")
+            one.start()
+        crowd.stdin.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--grace", type=float, default=10.0)
     parser.add_argument("--sources", type=int, default=20)
+    parser.add_argument("--crowd", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, postgres_server() as database, ExitStack() as stack:
         forge = stack.enter_context(Forge(Path(folder) / "forge"))
-        settings = {"beat_every": BEAT_EVERY, "grace": args.grace}
+        settings = {"beat_every": CROWD_EVERY if args.crowd else BEAT_EVERY, "grace": args.grace}
         servers = Cluster(Path(folder), database.url, forge, stack, **settings)
+        if args.crowd:
+            crowd_moves(servers, (Path(folder) / "token").read_text(), args.crowd)
+            return
         for _ in range(WORKERS):
             servers.join()
         servers.add(args.sources)
