@@ -1,16 +1,21 @@
 """Output of attempts that are over: one blob for each instead of rows, kept until their context expires."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
 from skep.engines.blobs.base import Blobs
-from skep.engines.db.base import Database, Row, Tx, insert, struct_of
+from skep.engines.db.base import Database, Row, Tx, Value, struct_of
 from skep.errors import NotFound
 from skep.model.task import Chunk
 
 _EVERY_SECONDS = 10.0
+#: unless somebody else was faster
+_ARCHIVE = """
+    INSERT INTO archive (task, attempt, blob) VALUES (:task, :attempt, :blob)
+    ON CONFLICT (task, attempt) DO UPDATE SET blob = excluded.blob WHERE archive.blob = :before RETURNING blob
+"""
 _decode = msgspec.msgpack.Decoder(list[Chunk]).decode
 
 
@@ -23,27 +28,38 @@ async def keep(db: Database, blobs: Blobs) -> None:
 
 
 async def archive_once(db: Database, blobs: Blobs) -> bool:
-    """One attempt; False when none is left. The blob is durable before the rows go."""
+    """One attempt; False when none is left. The blob is durable before the rows go. What a task that was given up
+    writes while it is being stopped comes after that, and is put to the rest."""
     rows = await db.read(
-        "SELECT output.task, output.attempt, task.context FROM output JOIN task ON task.id = output.task "
+        "SELECT output.task, output.attempt, task.context, archive.blob FROM output JOIN task ON task.id = output.task "
+        "LEFT JOIN archive ON archive.task = output.task AND archive.attempt = output.attempt "
         "WHERE task.ended_at IS NOT NULL OR output.attempt < task.attempt LIMIT 1"
     )
     if not rows:
         return False
-    task, attempt, context = rows[0]["task"], rows[0]["attempt"], rows[0]["context"]
-    pieces = await db.read(
-        "SELECT * FROM output WHERE task = :task AND attempt = :attempt ORDER BY n", task=task, attempt=attempt
-    )
-    chunks = [chunk_of(row, context) for row in pieces]
-    blob = (await blobs.put(_once(msgspec.msgpack.encode(chunks)))).id
+    before = rows[0]["blob"] or ""
+    own: dict[str, Value] = {"task": rows[0]["task"], "attempt": rows[0]["attempt"]}
+    pieces = await db.read("SELECT * FROM output WHERE task = :task AND attempt = :attempt ORDER BY n", **own)
+    chunks = [chunk_of(row, rows[0]["context"]) for row in pieces]
+    whole = joined(await load(db, blobs, rows[0]["task"], rows[0]["attempt"]) if before else [], chunks)
+    blob = (await blobs.put(_once(msgspec.msgpack.encode(whole)))).id
+    read: list[dict[str, Value]] = [{**own, "n": chunk.n} for chunk in chunks]
 
-    async def work(tx: Tx) -> None:
-        once = "ON CONFLICT (task, attempt) DO NOTHING"
-        await insert(tx, "archive", once, task=task, attempt=attempt, blob=blob)
-        await tx.rows("DELETE FROM output WHERE task = :task AND attempt = :attempt", task=task, attempt=attempt)
+    async def work(tx: Tx) -> bool:
+        done = bool(await tx.rows(_ARCHIVE, **own, blob=blob, before=before))
+        if done:
+            await tx.many("DELETE FROM output WHERE task = :task AND attempt = :attempt AND n = :n", read)
+        return done
 
-    await db.write(work)
+    if await db.write(work) and before not in ("", blob):
+        await blobs.delete(before)
     return True
+
+
+def joined(kept: Iterable[Chunk], written: Iterable[Chunk]) -> list[Chunk]:
+    """Each piece once, in their order."""
+    pieces = {chunk.n: chunk for chunk in (*kept, *written)}
+    return [pieces[n] for n in sorted(pieces)]
 
 
 def chunk_of(row: Row, context: str) -> Chunk:
@@ -52,15 +68,14 @@ def chunk_of(row: Row, context: str) -> Chunk:
 
 async def load(db: Database, blobs: Blobs, task: str, attempt: int) -> list[Chunk]:
     """Everything the attempt wrote, if it was archived."""
-    rows = await db.read(
-        "SELECT blob FROM archive WHERE task = :task AND attempt = :attempt", task=task, attempt=attempt
-    )
-    if not rows:
-        return []
-    try:
-        return _decode(b"".join([piece async for piece in blobs.open(rows[0]["blob"])]))
-    except NotFound:
-        return []
+    sql = "SELECT blob FROM archive WHERE task = :task AND attempt = :attempt"
+    missed = ""
+    while (rows := await db.read(sql, task=task, attempt=attempt)) and rows[0]["blob"] != missed:
+        try:
+            return _decode(b"".join([piece async for piece in blobs.open(rows[0]["blob"])]))
+        except NotFound:
+            missed = rows[0]["blob"]  # another may have come in its place
+    return []
 
 
 async def forget_once(db: Database, blobs: Blobs) -> bool:

@@ -97,19 +97,19 @@ class Tasks:
         first of them, or the `newest`."""
         caller.need("read")
         task = await self._task(caller, id)
+        attempt = task.attempt if attempt is None else attempt
         rows = await self._db.read(
             "SELECT * FROM output WHERE task = :task AND attempt = :attempt AND n > :after "  # noqa: S608
             f"AND (:stream = '' OR stream = :stream) ORDER BY n {'DESC' if newest else 'ASC'} LIMIT :limit",
             task=id,
-            attempt=task.attempt if attempt is None else attempt,
+            attempt=attempt,
             after=after,
             stream=stream or "",
             limit=_CHUNKS,
         )
-        if rows:
-            return [archive.chunk_of(row, task.context) for row in (reversed(rows) if newest else rows)]
-        kept = await archive.load(self._db, self._blobs, id, task.attempt if attempt is None else attempt)
-        found = [chunk for chunk in kept if chunk.n > after and stream in (None, chunk.stream)]
+        found = [archive.chunk_of(row, task.context) for row in rows]
+        kept = await archive.load(self._db, self._blobs, id, attempt)  # afterwards: of what goes there none is missed
+        found = archive.joined((one for one in kept if one.n > after and stream in (None, one.stream)), found)
         return found[-_CHUNKS:] if newest else found[:_CHUNKS]
 
     async def follow(
