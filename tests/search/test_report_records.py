@@ -1,5 +1,6 @@
 """Reports found by words, fields and ranges: by who may see their sources, and only as long as there is one."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ from skep.errors import BadQuery
 from skep.model.caller import SYSTEM, Caller
 from skep.model.report import Hot, LanguageShare, Report, Share
 from skep.model.search import Limits
-from tests.tasks.house import Engine, coordinator
+from tests.tasks.house import Engine, MovableClock, coordinator
 
 from .conftest import Library
 
@@ -62,6 +63,19 @@ async def test_by_words_fields_and_ranges_and_who_may_see(tmp_path: Path) -> Non
         assert await found(engine, "type:report pour") == both
         await engine.core.sources.remove(SYSTEM, first)
         await until(engine, "type:report pour", both[:1])
+
+
+async def test_what_is_stored_after_one_that_came_later_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two coordinators have a second between their clocks, and one transaction takes longer than another."""
+    async with coordinator(tmp_path, "sqlite:", MovableClock()) as engine:
+        await store(engine, "https://host.example/tea", report("Go", 12.0, "pour"))
+        await until(engine, "type:report pour", ["host.example/tea"])
+        monkeypatch.setattr(engine.clock, "ahead", -1.0)
+        await store(engine, "https://host.example/pot", report("Go", 12.0, "boil"))
+        async with asyncio.timeout(20):
+            await until(engine, "type:report boil", ["host.example/pot"])
 
 
 async def test_records_are_filled_again_when_they_are_lost(tmp_path: Path) -> None:

@@ -349,3 +349,17 @@ async def test_what_is_being_indexed_is_not_asked_for_again_after_a_restart(libr
     assert await core.spaces.get(SYSTEM, "index", ("request", "src_taken", Typed("str")), lease=600.0)
     assert await core.search._db.write(requested) == {"src_waits", "src_taken"}
     assert [one.fields[1] for one in await core.spaces.query_all(SYSTEM, "index", wanted)] == ["src_waits"]
+
+
+async def test_what_was_built_whole_and_comes_after_something_newer_is_followed_by_what_changed(
+    library: Library,
+) -> None:
+    """It was begun before that, and would stay at its older commit."""
+    id = await library.add("a/b", {"x.py": "first\n"})
+    wanted = ("request", id, Typed("str"))
+    slow = library.delta("a/b", {"x.py": "second\n"}, whole=True)
+    assert await library.change("a/b", {"x.py": "third\n"})
+    assert not await library.core.spaces.query_all(SYSTEM, "index", wanted)
+    assert await library.adoption.adopt(Fence(id, 1, 1000.0), slow, 0.0)
+    (request,) = await library.core.spaces.query_all(SYSTEM, "index", wanted)
+    assert request.fields[2] == "changed"

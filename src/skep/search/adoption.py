@@ -57,6 +57,8 @@ class Adoption:
         self._watcher = watcher
         #: source -> when it was last asked to be verified
         self._asked: dict[str, float] = {}
+        #: one after the other: each knows what stood there before
+        self._adopting = asyncio.Lock()
 
     async def request(self, source: str, way: Way = "changed") -> None:
         await self._db.write(lambda tx: request(tx, source, way))
@@ -133,10 +135,15 @@ class Adoption:
         return not known or self._searcher.annotated(known)
 
     async def adopt(self, fence: Fence, delta: Delta | None, now: float) -> bool:
-        """False: the delta is stale or lost."""
-        if delta is not None and not await self._searcher.adopt(delta, fence, self._watcher):
-            return False
-        await self._intake.indexed(fence.source, delta.tips if delta else (), now)
+        """False: the delta is stale or lost. What was built whole is adopted whatever stands there, and may have been
+        begun before something newer that was published meanwhile: then what has changed since is asked for again."""
+        async with self._adopting:
+            before = self._searcher.standing(delta.number) if delta else None
+            if delta is not None and not await self._searcher.adopt(delta, fence, self._watcher):
+                return False
+            await self._intake.indexed(fence.source, delta.tips if delta else (), now)
+        if delta is not None and delta.base is None and before is not None and before.tips != delta.tips:
+            await self.request(fence.source)
         return True
 
 

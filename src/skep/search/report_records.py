@@ -50,8 +50,8 @@ NAMES = {
     "path": "words of the path of one of these",
 }
 _AT_ONCE = 1_000
-#: at a start reports are read again from so long before the newest that was read: clocks differ
-_OVERLAP_SECONDS = 600.0
+#: reports are read from so long before the newest that was read: clocks differ, and who came first may be stored last
+_OVERLAP_SECONDS = 60.0
 _STEPS = [
     """
     CREATE TABLE report_place (
@@ -75,13 +75,15 @@ class ReportRecords:
         #: what was read so far: of the catalogue, and of the reports
         self._place = (-1, -1)
         self._since = 0.0
+        #: those of the overlap
+        self._read: set[tuple[str, float]] = set()
 
     async def start(self) -> None:
         await self._db.migrate("report_records", _STEPS)
         anew = await self._records.declare(KIND)
         for row in await self._db.read("SELECT * FROM report_place WHERE name = :name", name=self._name):
             if not anew:
-                self._place, self._since = (row["revision"], row["number"]), row["since"] - _OVERLAP_SECONDS
+                self._place, self._since = (row["revision"], row["number"]), row["since"]
         await self.refresh()
         if anew:
             await self._records.filled(KIND.name)
@@ -100,11 +102,13 @@ class ReportRecords:
                 await self._records.delete(KIND.name, OneOf("id", gone))
             await self._put([source.id for source in changed if source.living])
             self._place = (changed[-1].revision, changed[-1].number)
-        fresh = await self._db.read("SELECT source, at FROM report WHERE at > :since ORDER BY at", since=self._since)
+        sql = "SELECT source, at FROM report WHERE at > :since ORDER BY at"
+        newest = [(row["source"], row["at"]) for row in await self._db.read(sql, since=self._since - _OVERLAP_SECONDS)]
+        fresh = [one for one in newest if one not in self._read]
         for first in range(0, len(fresh), _AT_ONCE):
-            rows = fresh[first : first + _AT_ONCE]
-            await self._put([row["source"] for row in rows])
-            self._since = rows[-1]["at"]
+            await self._put([source for source, _ in fresh[first : first + _AT_ONCE]])
+        self._since = max((at for _, at in newest), default=self._since)
+        self._read = {one for one in newest if one[1] > self._since - _OVERLAP_SECONDS}
         if before != (self._place, self._since):
             said: dict[str, Value] = {
                 "name": self._name,
@@ -128,8 +132,10 @@ class ReportRecords:
 
     async def search(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         """What `type:report` asks for."""
-        if page and not page.isdecimal():
-            raise BadInput(f"{page!r} is not a page token of this search", hint="use `next_page` of the answer before")
+        if page and not (page.isdecimal() and len(page) < 10):
+            raise BadInput(
+                f"{page[:40]!r} is not a page token of this search", hint="use `next_page` of the answer before"
+            )
         start = int(page or 0)
         visible = [one for one in _VISIBILITIES if caller.sees(one)]
         found = await self._records.search(
