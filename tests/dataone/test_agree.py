@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from skep.dataone.agree import agree, merged, taken
-from skep.dataone.decide import Circumstances, Decision
+from skep.dataone.decide import Circumstances, Decision, decide
 from skep.dataone.types import Checksum, Replica, ReplicaStatus, SystemMetadata
-from tests.dataone.objects import meta_of
+from tests.dataone.objects import PUBLIC, meta_of
 
 MN, OTHER, CN, US = "urn:node:A", "urn:node:B", "urn:node:cnA", "urn:node:cnB"
 OURS = meta_of("p", b"x", serial_version=5)
@@ -19,6 +19,12 @@ STATES = {
     "twin": meta_of("p", b"x", rights_holder="somebody"),
     "obsolete": meta_of("p", b"x", obsoleted_by="q", series_id="s"),
 }
+#: a node said one thing and then another, without another date
+CONTRARY = [
+    meta_of("p", b"x", obsoleted_by="q", obsoletes="m"),
+    meta_of("p", b"x", obsoleted_by="r", obsoletes="l"),
+    meta_of("p", b"x", obsoleted_by="s", date_sys_metadata_modified=900),
+]
 
 
 def copy(urn: str, status: ReplicaStatus = "completed", at: int = 10) -> Replica:
@@ -40,6 +46,38 @@ def test_the_order_in_which_they_hear_of_states_does_not_matter() -> None:
     assert all(end == ends[0] for end in ends)
     assert ends[0].rights_holder == "new" and ends[0].archived, "the newest, and nothing that happened is undone"
     assert (ends[0].obsoletes, ends[0].obsoleted_by, ends[0].series_id) == ("o", "q", "s")
+
+
+def test_of_two_links_of_one_date_both_sides_take_the_same() -> None:
+    """They would exchange them without end."""
+    for theirs, ours in permutations(CONTRARY, 2):
+        here, there = told(theirs, known=ours).meta or ours, told(ours, known=theirs).meta or theirs
+        assert replace(here, serial_version=None) == replace(there, serial_version=None)
+        assert told(there, known=here).verdict == told(here, known=there).verdict == "unchanged"
+    ends = set()
+    for order in permutations(CONTRARY):
+        end = order[0]
+        for state in (*order[1:], *order):
+            end = merged(end, state)
+        ends.add((end.obsoletes, end.obsoleted_by))
+    assert len(ends) == 1
+
+
+def test_what_one_hides_under_its_date_the_other_hides_and_gives_again_with_it() -> None:
+    """Its node refused it, which has no date; whichever of the two has the greater digest."""
+    for n in range(20):
+        public = meta_of("p", b"x", rights_holder=f"r{n}", access_policy=PUBLIC, serial_version=1)
+        hidden = replace(public, access_policy=None, serial_version=2)
+        assert not (told(hidden, known=public).meta or public).public
+        assert told(public, known=hidden).verdict == "unchanged"
+        again = decide(public, Circumstances(node=MN, known=hidden)).meta
+        assert again is not None and again.public
+        assert (told(again, known=hidden).meta or hidden).public
+        assert told(hidden, known=again).verdict == "unchanged"
+        for _ in range(3):
+            hidden = replace(again, access_policy=None)
+            again = decide(public, Circumstances(node=MN, known=hidden)).meta
+            assert again is not None and (told(again, known=hidden).meta or hidden).public, "once more"
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -325,18 +325,42 @@ ERRORS: list[tuple[str, str, int, str]] = [
     ("GET", "/cn/v2/query/solr/?q=(a", 400, "InvalidRequest"),
     ("GET", "/cn/v2/query/solr/?q=a&wt=php", 400, "InvalidRequest"),
     ("GET", "/cn/v2/query/solr/?q=a&rows=x", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/query/solr/?q=id:" + "a?" * 300, 400, "InvalidRequest"),
+    ("GET", "/cn/v2/query/solr/?q=a&facet=true" + "&facet.query=a" * 1_001, 400, "InvalidRequest"),
     ("GET", "/cn/v2/meta/", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/meta/a/b", 400, "InvalidRequest"),
+    ("GET", "/cn/v2/resolve/a/b", 400, "InvalidRequest"),
     ("POST", "/cn/v2/synchronize", 400, "InvalidRequest"),
 ]
 
 
 async def test_errors_are_typed(cn: Served, subtests: pytest.Subtests) -> None:
+    await cn.put("a", b"<a/>")
     for method, path, status, name in ERRORS:
         with subtests.test(ascii((method, path, status, name))[:200]):
             async with cn.client(await cn.token("root", "admin")) as client:
                 answer = await client.request(method, path)
             assert (answer.status_code, parse(D1Error, answer.content).name) == (status, name)
             assert answer.headers["content-type"].startswith("text/xml")
+
+
+async def test_bytes_that_are_lost_are_said_to_be(cn: Served, tmp_path: Path) -> None:
+    """Before the answer begins: afterwards there would be half of one."""
+    await cn.put("a", b"<a/>")
+    for file in [one for one in tmp_path.rglob("*") if one.is_file() and one.read_bytes() == b"<a/>"]:
+        file.unlink()
+    async with cn.client() as client:
+        for path in ("object/a", "checksum/a?checksumAlgorithm=MD5"):
+            answer = await client.get(f"/cn/v2/{path}")
+            assert (answer.status_code, parse(D1Error, answer.content).name) == (404, "NotFound")
+
+
+async def test_a_form_that_cannot_be_read_is_refused(cn: Served) -> None:
+    head = {"content-type": "multipart/form-data; boundary=B"}
+    part = b"--B\r\nContent-Type: @?==?utf-8?b?x; filename*=\"utf-8''\r\n\r\nx\r\n--B--\r\n"
+    async with cn.client(await cn.token("root", "admin")) as client:
+        answer = await client.post("/cn/v2/reserve", content=part, headers=head)
+    assert (answer.status_code, parse(D1Error, answer.content).name) == (400, "InvalidRequest")
 
 
 async def test_hostile_documents_are_refused(cn: Served) -> None:
@@ -366,6 +390,26 @@ async def test_where_reading_needs_a_token_strangers_are_told_so(tmp_path: Path)
             for path in ("object", "object/a", "node", "query/solr/?q=*:*"):
                 answer = await client.get(f"/cn/v2/{path}")
                 assert (answer.status_code, parse(D1Error, answer.content).name) == (401, "NotAuthorized")
+
+
+async def test_moments_are_those_of_solr(cn: Served) -> None:
+    """To the millisecond: who asks for what came after the last one seen must not lose what came in the same second."""
+    for pid, at in (("a", 1_200), ("b", 1_700)):
+        await cn.put(pid, eml(pid), date_uploaded=at)
+    await cn.core.dataone.index.drain()
+    for text, found in {
+        "[1970-01-01T00:00:01.200Z TO *]": ["a", "b"],
+        "{1970-01-01T00:00:01.200Z TO *]": ["b"],
+        "[1970-01-01T00:00:01.201Z TO *]": ["b"],
+        "[* TO 1970-01-01T00:00:01.7Z}": ["a"],
+        "[* TO 1970-01-01T00:00:01.7Z]": ["a", "b"],
+        "[* TO 1970-01-01T00:00:01Z]": [],
+        "{1970-01-01T00:00:01Z TO *]": ["a", "b"],
+        '"1970-01-01T00:00:01.200Z"': ["a"],
+        "1970-01-01T00\\:00\\:01.700Z": ["b"],
+    }.items():
+        answer = await cn.solr(q=f"dateUploaded:{text}", fl="id", sort="id asc")
+        assert [one["id"] for one in answer["response"]["docs"]] == found, text
 
 
 async def test_solr(cn: Served) -> None:
@@ -417,6 +461,15 @@ async def test_solr(cn: Served) -> None:
         "formatId:eml\\:\\/\\/ecoinformatics.org\\/*": ["p0", "p1", "p2"],
         "origin:Ada\\ B?\\ L*": ["p0", "p1", "p2"],
         "northBoundCoord:[68 TO 69]": ["p0", "p1", "p2"],
+        "title:glacier AND NOT(id:p0 OR id:p1)": ["p2"],
+        "NOT(id:p0) AND NOT title:glacier": ["map"],
+        "formatId:(eml\\:\\/\\/ecoinformatics.org\\/eml\\-2.1.1 OR urn\\:x)": ["p0", "p1", "p2"],
+        "(id:p0 OR id:p1)^2 AND size:[1 TO *]^0.5": ["p0", "p1"],
+        "resourceMap:[* TO *]": ["p0", "p1"],
+        "-title:[* TO *]": ["map"],
+        "id:[* TO *] AND isPublic:[* TO *]": ["map", "p0", "p1", "p2"],
+        "title:(\\-glacier)": ["p0", "p1", "p2"],
+        "title:glacier\\:": ["p0", "p1", "p2"],
     }.items():
         answer = await cn.solr(q=text, fl="id", rows=100)
         assert sorted(one["id"] for one in answer["response"]["docs"]) == found, text
@@ -428,7 +481,13 @@ async def test_solr(cn: Served) -> None:
         assert "readers" not in xml
         sheet = await client.get("/cn/v2/query/solr/", params={"q": "id:p1", "fl": "id,rightsHolder", "wt": "csv"})
         assert (sheet.headers["content-type"].split(";")[0], sheet.text) == ("text/csv", "id,rightsHolder\np1,r1\n")
-    for start, rows, ids in ((2, 20_000, ["p1", "p2"]), (9_999, 10, []), (10_000, 10, []), (123_456, 0, [])):
+    for start, rows, ids in (
+        (2, 2_147_483_647, ["p1", "p2"]),
+        (2, 20_000, ["p1", "p2"]),
+        (9_999, 10, []),
+        (10_000, 10, []),
+        (123_456, 0, []),
+    ):
         answer = (await cn.solr(q="*:*", fl="id", sort="id asc", start=start, rows=rows))["response"]
         assert (answer["numFound"], answer["start"], [one["id"] for one in answer["docs"]]) == (4, start, ids)
     async with cn.client() as client:

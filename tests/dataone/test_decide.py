@@ -147,6 +147,15 @@ def test_a_node_of_version_one_changes_little(changes: dict[str, Any], verdict: 
     assert offered({**KNOWN, "version": "v1"}, **changes, date_sys_metadata_modified=30).verdict == verdict
 
 
+def test_a_policy_that_was_changed_here_does_not_keep_a_node_of_version_one_from_what_it_may_do() -> None:
+    """It goes on telling the one that it gave itself; with version 1 policies are changed here."""
+    ours = ReplicationPolicy(True, 3)
+    known = {**KNOWN, "version": "v1", "known": like(replication_policy=ours)}
+    found = offered(known, archived=True, date_sys_metadata_modified=30)
+    assert found.verdict == "update" and found.meta is not None
+    assert found.meta.archived and found.meta.replication_policy == ours
+
+
 def test_an_older_state_takes_nothing_back() -> None:
     assert offered(KNOWN, rights_holder="rob", date_sys_metadata_modified=19).verdict == "unchanged"
     assert offered(KNOWN, obsoletes="o").verdict == "update", "links appear without a new date on some nodes"

@@ -145,3 +145,8 @@ async def test_a_node_that_was_removed_waits_for_approval(farm: Farm, node: Memb
     again = await farm.nodes.approve(SYSTEM, node.id)
     assert again.source not in (None, held.source)
     assert await farm.pids() == {"p0", "p1"}, "what was harvested stays"
+    assert (again.place, again.full_at) == (0, 0), "and is listed again, as by any new source"
+    added = await farm.sources.held(again.source)
+    assert added is not None
+    await farm.visit(added)
+    assert await farm.states(added) == {"held": 2}

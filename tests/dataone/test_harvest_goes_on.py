@@ -1,14 +1,17 @@
 """Whatever is the matter with one object, or with a node's list: the others are brought, and none is passed over."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.asks import Listed
+from skep.dataone.asks import Bring, Listed
 from skep.dataone.types import Checksum, ObjectList, SystemMetadata
 from skep.engines.db.base import Database
-from skep.model.caller import SYSTEM
+from skep.errors import BadInput, NeedsToken, NotAllowed
+from skep.model.caller import SYSTEM, Caller
+from skep.model.dataone import NodeEdit
 from skep.model.source import Failure
 from skep.sources.base import Same
 from skep.testing.membernode import Faults, MemberNode
@@ -38,6 +41,84 @@ def fill(node: MemberNode, count: int, name: str = "o", *, ago: int = 5 * 60 * M
     start = node.now() - ago
     for n in range(count):
         node.put(f"{name}{n:03d}", b"<eml>%d</eml>" % n, EML, date_sys_metadata_modified=start + n * ago // 300)
+
+
+async def test_an_earlier_place_that_is_asked_for_during_a_list_is_gone_on_from(farm: Farm, node: MemberNode) -> None:
+    fill(node, 6)
+    held = await farm.add(node)
+    await farm.visit(held)
+    earlier = node.now() / 1000 - DAY
+    asked: list[object] = []
+
+    async def ask_again(body: object) -> None:
+        if isinstance(body, Listed) and not asked:
+            asked.append(await farm.nodes.reconcile(SYSTEM, node.id, since=earlier))
+
+    farm.before = ask_again
+    await farm.visit(held)
+    assert asked
+    assert (await farm.nodes.find(SYSTEM, node.id))["place"] == int(earlier * 1000)
+    await farm.visit(held)
+    assert (await farm.nodes.find(SYSTEM, node.id))["place"] > int(earlier * 1000)
+
+
+@pytest.mark.parametrize("since", [-1.0, 1e300, float("nan"), float("inf"), 4e9])
+async def test_a_place_that_is_no_time_in_the_past_is_refused(farm: Farm, node: MemberNode, since: float) -> None:
+    await farm.visit(await farm.add(node))
+    with pytest.raises(BadInput, match="no time in the past"):
+        await farm.nodes.reconcile(SYSTEM, node.id, since=since)
+
+
+async def test_a_later_place_that_is_asked_for_passes_nothing_over(farm: Farm, node: MemberNode) -> None:
+    """Between where the list rests and there, too, something may have changed."""
+    held = await farm.add(node)
+    await farm.visit(held)
+    place = (await farm.nodes.find(SYSTEM, node.id))["place"]
+    await farm.nodes.reconcile(SYSTEM, node.id, since=farm.clock.now())
+    assert (await farm.nodes.find(SYSTEM, node.id))["place"] == place
+
+
+async def test_each_pass_that_is_asked_for_is_one_of_its_own(farm: Farm, node: MemberNode) -> None:
+    """Whoever asks at the same moment."""
+    await farm.visit(await farm.add(node))
+    before = (await farm.nodes.find(SYSTEM, node.id))["pass"]
+    await asyncio.gather(*(farm.nodes.reconcile(SYSTEM, node.id) for _ in range(3)))
+    assert (await farm.nodes.find(SYSTEM, node.id))["pass"] == before + 3
+
+
+async def test_what_two_people_set_at_the_same_moment_is_set(farm: Farm, node: MemberNode) -> None:
+    await farm.visit(await farm.add(node))
+    for paused in (True, False):
+        edits = (NodeEdit(paused=paused), NodeEdit(connections=3 + paused), NodeEdit(rate=5.0 + paused))
+        await asyncio.gather(*(farm.nodes.set(SYSTEM, node.id, edit) for edit in edits))
+        shown = await farm.nodes.show(SYSTEM, node.id)
+        assert (shown.paused, shown.limits.connections, shown.limits.rate) == (paused, 3 + paused, 5.0 + paused)
+
+
+async def test_only_who_may_change_a_node_replays_its_objects(farm: Farm, node: MemberNode) -> None:
+    fill(node, 1)
+    held = await farm.add(node)
+    await farm.visit(held)
+    for caller in (Caller("anonymous", frozenset({"read"}), known=False), Caller("eve", frozenset({"read", "write"}))):
+        for pid in ("", "o000"):
+            with pytest.raises((NeedsToken, NotAllowed)):
+                await farm.nodes.replay(caller, node.id, pid)
+    assert await farm.states(held) == {"held": 1}
+
+
+async def test_what_is_replayed_while_it_is_in_hand_is_brought_once_more(farm: Farm, node: MemberNode) -> None:
+    fill(node, 1)
+    held = await farm.add(node)
+    replayed: list[object] = []
+
+    async def repair(body: object) -> None:
+        """What was brought is what the node had before."""
+        if isinstance(body, Bring) and body.objects and not replayed:
+            replayed.append(await farm.nodes.replay(SYSTEM, node.id, "o000"))
+
+    farm.before = repair
+    await farm.visit(held)
+    assert len(replayed) == 1 and len(node.asked("/meta/")) == 2
 
 
 @pytest.mark.parametrize("full", [False, True])

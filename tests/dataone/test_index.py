@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,10 +16,10 @@ from skep.dataone.types import AccessPolicy, AccessRule
 from skep.engines.db.base import Database
 from skep.engines.records.base import Ask, OneOf, Record, Value
 from skep.engines.records.folder import FolderRecords
-from skep.errors import NeedsToken
+from skep.errors import BadInput, NeedsToken
 from skep.model.caller import SYSTEM, Caller
 from skep.testing.documents import ISO, ORE, eml, iso, resource_map
-from skep.testing.offers import put_objects
+from skep.testing.offers import lose_object, put_objects
 from tests.rooms.house import MovedClock
 
 from .library import ANYBODY, BOB, RITA, Library, library_of
@@ -55,6 +56,59 @@ async def test_a_document_that_cannot_be_read_is_found_by_its_system_metadata(li
     assert "no XML" in str(await library.field("broken", "note"))
     assert await library.found("title:currents note:north*") == ["bad"]
     assert "northBoundCoord" in str(await library.field("bad", "note"))
+
+
+async def test_a_map_with_impossible_names_holds_up_nothing(library: Library) -> None:
+    """A database may not hold such names, nor an index of it so long ones: then nothing would be indexed any more."""
+    letters = "".join(chr(0x4E00 + n * 7919 % 20_000) for n in range(3_000))
+    for n, name in enumerate(("d%00", letters)):
+        body = resource_map(f"map{n}", {"meta": ["data", "other"]})
+        body = body.replace(b"dcterms:identifier", b"dcterms:other").replace(
+            b"resolve/other", f"resolve/{name}".encode()
+        )
+        await library.put(f"map{n}", body, format_id=ORE)
+    await library.put("meta", eml("Meta"))
+    await library.index.drain()
+    assert await library.field("meta", "resourceMap") == ["map0", "map1"]
+    assert await library.field("meta", "documents") == ["data"]
+
+
+async def test_the_longest_names_belong_together(library: Library) -> None:
+    """Of letters that take three bytes; what takes four, and no database may hold, is a map that says nothing."""
+    random = Random(1)
+    map, meta, data = ("".join(chr(random.randrange(0x4E00, 0x9FFF)) for _ in range(800)) for _ in range(3))
+    body = resource_map(map, {meta: [data]})
+    await library.put(map, body, format_id=ORE)
+    await library.put(meta, eml("Meta"))
+    await library.put(data, b"1", format_id="text/csv")
+    large = "".join(
+        chr(random.randrange(0x1F300, 0x1F5FF)) + chr(random.randrange(0x20000, 0x2A000)) for _ in range(400)
+    )
+    await library.put("large", resource_map("large", {large: ["other"]}), format_id=ORE)
+    await library.put("other", b"2", format_id="text/csv")
+    await library.index.drain()
+    assert await library.found(f'documents:"{data}" resourceMap:"{map}"') == [meta]
+    assert await library.found("formatId:text*") == sorted([data, "other"])
+
+
+async def test_a_date_beyond_all_years_costs_itself(library: Library) -> None:
+    body = eml("Meta").replace(b"<calendarDate>1999<", b"<calendarDate>0001-01-01T00:00:00+14:00<")
+    await library.put("a", body.replace(b"2003-07-14", b"9999-12-31T23:59:59.9999999Z"))
+    await library.index.drain()
+    assert await library.found("title:meta") == ["a"]
+    assert "beginDate" in str(await library.field("a", "note"))
+
+
+async def test_bytes_that_are_lost_hold_up_nothing(library: Library, tmp_path: Path) -> None:
+    """What is known of an object is found though its document is gone from the disk, and others are indexed."""
+    await library.put("lost", eml("Lost"))
+    await library.put("map", resource_map("map", {"lost": ["data"]}), format_id=ORE)
+    for file in [one for one in (tmp_path / "blobs").rglob("*") if one.is_file()]:
+        file.unlink()
+    await library.put("there", eml("There"))
+    await library.index.drain()
+    assert await library.found("rightsHolder:rita") == ["lost", "map", "there"]
+    assert await library.found("title:*") == ["there"]
 
 
 async def test_only_who_may_read_finds(library: Library) -> None:
@@ -165,6 +219,30 @@ async def test_a_newer_map_takes_the_place_of_the_old_one(library: Library) -> N
     assert await library.field("dropped", "resourceMap") == ["map1"]
 
 
+@pytest.mark.parametrize("archived", [False, True])
+async def test_a_newer_map_counts_though_one_between_does_not(library: Library, archived: bool) -> None:
+    """It has not all members, or is archived: of what the first and the last say, only the last counts."""
+    between = {"meta": ["data"]} if archived else {"meta": ["other"]}
+    await library.put("m1", resource_map("m1", {"meta": ["data"]}), format_id=ORE)
+    await library.put("m2", resource_map("m2", between), format_id=ORE, obsoletes="m1", archived=archived or None)
+    await library.put("m3", resource_map("m3", {"meta": ["data"]}), format_id=ORE, obsoletes="m2")
+    await library.put("meta", eml("Meta"))
+    await library.put("data", b"1", format_id="text/csv")
+    await library.index.drain()
+    assert await library.field("data", "resourceMap") == ["m3"]
+    assert await library.field("meta", "resourceMap") == ["m3"]
+
+
+async def test_maps_in_a_circle_all_count(library: Library) -> None:
+    """None of them is the newer one, so nothing says that one does not count."""
+    body = {"meta": ["data"]}
+    for pid, after in (("m1", "m2"), ("m2", "m1"), ("m3", "m1"), ("self", "self")):
+        await library.put(pid, resource_map(pid, body), format_id=ORE, obsoleted_by=after)
+    await library.put("data", b"1", format_id="text/csv")
+    await library.index.drain()
+    assert await library.field("data", "resourceMap") == ["m1", "m2", "self"]
+
+
 async def test_a_map_may_name_a_series(library: Library) -> None:
     await library.put("map", resource_map("map", {"sid": ["data"]}), format_id=ORE)
     await library.put("v1", eml("One"), series_id="sid", date_uploaded=1)
@@ -172,6 +250,20 @@ async def test_a_map_may_name_a_series(library: Library) -> None:
     await library.index.drain()
     assert await library.field("v2", "documents") == ["data"]
     assert await library.field("v1", "documents") == []
+
+
+async def test_what_is_said_of_a_series_goes_to_its_newest_version(library: Library) -> None:
+    """Also where no version says which other one it follows."""
+    await library.put("map", resource_map("map", {"sid": ["data"]}), format_id=ORE)
+    await library.put("v1", eml("One"), series_id="sid", date_uploaded=1_000)
+    await library.index.drain()
+    assert await library.found("resourceMap:map") == ["v1"]
+    await library.put("v2", eml("Two"), series_id="sid", date_uploaded=2_000)
+    await library.index.drain()
+    assert await library.found("resourceMap:map") == ["v2"]
+    assert await lose_object(library.store, "v2", NODE) == "gone"
+    await library.index.drain()
+    assert await library.found("resourceMap:map") == ["v1"]
 
 
 async def test_the_older_version_says_what_came_after_it(library: Library) -> None:
@@ -299,6 +391,9 @@ async def test_records_of_the_search(library: Library) -> None:
     rest = await library.index.find(ANYBODY, "glacier", 2, first.next_page)
     assert sorted(one.name for one in first.records + rest.records) == ["Glacier 0", "Glacier 1", "Glacier 2"]
     assert (first.total, rest.next_page) == (3, "")
+    for page in ("x", "9" * 5_000):
+        with pytest.raises(BadInput, match="page token"):
+            await library.index.find(ANYBODY, "glacier", 2, page)
 
 
 async def test_several_processes_have_an_index_each(
@@ -329,3 +424,33 @@ async def test_several_processes_have_an_index_each(
         await asyncio.gather(*following, return_exceptions=True)
         for engine in engines:
             await engine.close()
+
+
+async def test_a_process_that_was_away_for_long_misses_nothing(
+    database: Database, clock: MovedClock, library: Library, tmp_path: Path
+) -> None:
+    """Its records were right when it went: what maps said of these objects since then is in none of their states."""
+    given = {"after": 1, "within": 0.05, "base": ""}
+
+    async def working(name: str, text: str) -> None:
+        """Until this index finds something, as long as it is followed."""
+        engine = FolderRecords(tmp_path / name)
+        index = RecordIndex(database, clock, library.store, engine, name=name, **given)  # type: ignore[arg-type]
+        await index.start()
+        following = asyncio.create_task(index.follow())
+        try:
+            async with asyncio.timeout(10):
+                while (await index.search(ANYBODY, Ask(text))).total != 1 or (await index.standing()).waiting:
+                    assert not following.done(), following
+                    await asyncio.sleep(0.02)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await engine.close()
+
+    await library.put("meta", eml("Meta"))
+    await working("away", "id:meta")
+    clock.time += 2 * 86_400
+    await library.put("map", resource_map("map", {"meta": ["data"]}), format_id=ORE)
+    await working("here", "id:meta resourceMap:map")
+    await working("away", "id:meta resourceMap:map")

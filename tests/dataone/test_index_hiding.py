@@ -137,6 +137,26 @@ async def test_other_readers_of_a_map_are_other_readers_of_what_it_says(library:
     assert await library.found("resourceMap:map") == ["data", "meta"]
 
 
+async def test_a_version_that_becomes_private_is_not_named_by_the_one_before_it(library: Library) -> None:
+    """Where only the newer one, or the older one, tells of the link."""
+    await library.put("old", BODY)
+    await library.put("new", eml("Treasure 2"), obsoletes="old", date_uploaded=2_000)
+    await library.put("first", BODY, obsoleted_by="second")
+    await library.put("second", eml("Treasure 2"), date_uploaded=2_000)
+    await library.index.drain()
+    assert await library.found("obsoletedBy:new") == ["old"]
+    assert await library.found("obsoletes:first") == ["second"]
+    await library.index.bulk(SYSTEM, True)
+    await library.put("new", eml("Treasure 2"), obsoletes="old", date_uploaded=2_000, access_policy=None, **LATER)
+    await library.put("first", BODY, obsoleted_by="second", access_policy=None, **LATER)
+    page = await library.index.search(ANYBODY, Ask(limit=0, facets=("obsoletedBy", "obsoletes")))
+    assert page.facets == {"obsoletedBy": [], "obsoletes": []}
+    await library.index.bulk(SYSTEM, False)
+    await library.index.drain()
+    assert await library.found("") == ["old", "second"]
+    assert await library.found("obsoletedBy:* or obsoletes:*") == []
+
+
 class Slow(FolderRecords):
     """Waits before it puts anything."""
 
@@ -185,6 +205,24 @@ async def test_a_document_that_is_read_while_it_becomes_private_is_not_put(
         await library.index.drain()
         assert await counted(library.index) == (0, [])
         assert (await library.index.standing()).waiting == 1
+
+
+async def test_what_becomes_less_visible_twice_is_withdrawn(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an answer is made: it has another number when it is looked for."""
+    await library.put("p", BODY, access_policy=PUBLIC)
+    await library.index.drain()
+    await library.put("p", BODY, access_policy=BOBS, **LATER)
+    withdrawals = library.index._withdrawals
+    newest, times = withdrawals._newest, itertools.count()
+
+    async def once_more(since: int) -> int:
+        found = await newest(since)
+        if not next(times):
+            await library.put("p", BODY, access_policy=None, date_sys_metadata_modified=3_000)
+        return found
+
+    monkeypatch.setattr(withdrawals, "_newest", once_more)
+    assert await counted(library.index) == (0, [])
 
 
 async def test_every_server_withdraws_what_any_of_them_settled(

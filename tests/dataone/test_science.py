@@ -116,6 +116,12 @@ def test_dublin_core() -> None:
     }
 
 
+def test_namespaces_may_begin_further_down() -> None:
+    body = b"""<d:metadata xmlns:d="http://ns.dataone.org/metadata/schema/onedcx/v1.0"><simpleDc><t:title
+    xmlns:t="http://purl.org/dc/terms/">Ice</t:title></simpleDc></d:metadata>"""
+    assert science("http://ns.dataone.org/metadata/schema/onedcx/v1.0", body).fields["title"] == "Ice"
+
+
 def test_a_box_upside_down_costs_the_box() -> None:
     found = science(ISO, iso("Currents", box={"southBoundLatitude": 52}))
     assert found.notes == ["southBoundCoord: 52.0 is north of 51.0"]
@@ -149,13 +155,21 @@ def test_wrong_namespaces_are_read_all_the_same() -> None:
         ("2001-05-03T10:20:30+02:00", at(2001, 5, 3, 8, 20, 30)),
         ("2001-05-03T10:20:30-0130", at(2001, 5, 3, 11, 50, 30)),
         ("0001-01-01", at(1, 1, 1)),
+        ("9999-12-31T23:59:59.9999999Z", at(9999, 12, 31, 23, 59, 59) + 0.999),
     ],
 )
 def test_dates(text: str, expected: float) -> None:
     assert instant(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "unknown", "2001-13", "2001-02-30", "0000", "12345", "yesterday", "١٩٩٩-٠١"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "unknown", "2001-13", "2001-02-30", "0000", "12345", "yesterday", "١٩٩٩-٠١"),
+        # before the first year, and after the last
+        *("0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00", "9999-12-31T23:59:60Z"),
+    ],
+)
 def test_no_dates(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         instant(text)
@@ -227,6 +241,30 @@ def test_typed_and_nested_nodes_are_read() -> None:
     </rdf:Description></o:aggregates><o:aggregates rdf:resource="urn:d"/></o:Aggregation></rdf:RDF>"""
     found = read_map([body])
     assert (found.members, found.links["documents"]) == (["meta", "data"], [("meta", "data")])
+
+
+def test_remarks_in_a_map_say_nothing() -> None:
+    body = resource_map("map", {"meta": ["data"]})
+    noisy = body.replace(b"<ore:aggregates", b"<!-- x --><?x y?><ore:aggregates")
+    noisy = noisy.replace(b"</rdf:Description>", b"<!-- x --></rdf:Description><!-- x -->")
+    assert noisy != body
+    assert read_map([noisy]) == read_map([body])
+    nested = b"""<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:o="urn:o"><o:Aggregation
+    rdf:about="#a"><o:aggregates><!-- x --><rdf:Description rdf:about="urn:m"/></o:aggregates>
+    </o:Aggregation></rdf:RDF>"""
+    assert read_map([nested]).members == ["urn:m"]
+
+
+def test_names_that_no_object_can_have_are_passed_over() -> None:
+    names = "".join(f"<d:documents r:resource='https://cn.example/cn/v2/resolve/{one}'/>" for one in ("a%00b", "c"))
+    body = f"""<r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:d="urn:d" xmlns:o="urn:o">
+    <r:Description r:about="https://cn.example/cn/v2/resolve/meta">{names}</r:Description>
+    <o:Aggregation r:about="#a"><o:aggregates r:resource="https://cn.example/cn/v2/resolve/a%00b"/>
+    <o:aggregates r:resource="https://cn.example/{"x" * 5000}"/><o:aggregates r:resource="urn:m"/></o:Aggregation>
+    </r:RDF>"""
+    found = read_map([body.encode()])
+    assert (found.members, found.links["documents"]) == (["urn:m"], [("meta", "c")])
+    assert read_map([resource_map("m" * 800, {"meta": ["data"]})]).members == ["meta", "data"]
 
 
 def statements(*said: tuple[str, str, str]) -> bytes:

@@ -1,5 +1,7 @@
 """Heads of series by the rule, and chains whatever is missing or wrong."""
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,15 @@ def test_the_head(name: str) -> None:
     members, elsewhere, expected = CASES[name]
     assert head(members, elsewhere) == expected
     assert head(members[::-1], elsewhere) == expected
+
+
+def test_the_order_in_which_versions_are_read_does_not_matter() -> None:
+    """Two came after one, which says nothing of either."""
+    branches = [V("a", None, None, 9), V("b", "a", None, 2), V("c", "a", None, 3), V("d", "b", None, 1)]
+    assert {head(some) for some in permutations(branches)} == {"c"}
+    assert len({tuple(chain("a", some)) for some in permutations(branches)}) == 1
+    before = [V("a", None, "c", 1), V("b", None, "c", 2), V("c")]
+    assert {tuple(chain("c", some)) for some in permutations(before)} == {("b", "c")}
 
 
 _PIDS = st.sampled_from("abcde")

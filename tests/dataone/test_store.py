@@ -1,11 +1,13 @@
 """What is stored of objects, and what can be asked of it, on each database."""
 
+import hashlib
+
 import pytest
 from msgspec.structs import replace
 
 from skep.dataone.decide import Verdict
 from skep.dataone.store import Store
-from skep.dataone.types import AccessPolicy, AccessRule
+from skep.dataone.types import AccessPolicy, AccessRule, Checksum
 from skep.errors import NotAllowed
 from skep.model.caller import SYSTEM, Caller
 from skep.testing.offers import put_object
@@ -126,3 +128,14 @@ async def test_reservations(store: Store) -> None:
     assert await store.reserved_for("r") == "eve"
     assert await put_object(store, meta_of("r", b"x"), b"x", NODE) == "unauthorised"
     assert await put_object(store, meta_of("r", b"x", submitter="eve"), b"x", NODE) == "new"
+
+
+async def test_what_was_taken_before_it_was_known_is_asked_for_its_checksum(store: Store) -> None:
+    """It is the same object by another algorithm, and not refused for that."""
+    given = meta_of("p", b"x")
+    await put_object(store, given, None, NODE)
+    other = replace(given, checksum=Checksum(hashlib.md5(b"x").hexdigest(), "MD5"))
+    await put_object(store, other, None, "urn:node:B")
+    rows = await store.db.read("SELECT state, tries FROM offer WHERE source = 'put:urn:node:B'")
+    assert [(row["state"], row["tries"]) for row in rows] == [("queued", 1)]
+    assert [one.verdict for one in await store.story("p")] == ["new", "later"]

@@ -46,13 +46,18 @@ def _lives(copies: Mapping[str, Replica], around: Circumstances) -> bool:
 def merged(one: SystemMetadata, two: SystemMetadata) -> SystemMetadata:
     older, newer = sorted((one, two), key=_age)
     kept = {name: getattr(newer, name) or getattr(older, name) for name in _STICKS}
+    if _age(older) == _age(newer):
+        # neither is the newer: each side would take what the other had, and the other that
+        kept |= {name: max(kept[name], getattr(older, name) or kept[name]) for name in kept if kept[name]}
     return msgspec.structs.replace(newer, checksum=one.checksum, **kept)
 
 
-def _age(meta: SystemMetadata) -> tuple[int, bytes]:
-    """Of two with one date, one is the newer: both sides have to take the same."""
+def _age(meta: SystemMetadata) -> tuple[int, bool, bytes]:
+    """Of two with one date, one is the newer: both sides have to take the same. What is not for everybody must not stay
+    public: an object that its own node refuses is hidden under the date it has."""
     plain = msgspec.structs.replace(meta, serial_version=None, replica=(), **dict.fromkeys(_STICKS))
-    return meta.date_sys_metadata_modified or 0, hashlib.blake2b(msgspec.msgpack.encode(plain)).digest()
+    date = meta.date_sys_metadata_modified or 0
+    return date, not meta.public, hashlib.blake2b(msgspec.msgpack.encode(plain)).digest()
 
 
 def taken(ours: Mapping[str, Replica], theirs: Sequence[Replica]) -> tuple[Replica, ...]:

@@ -88,11 +88,18 @@ class Batch:
             proof=one.proof,
         )
 
+    def unproved(self, one: Brought, meta: SystemMetadata) -> bool:
+        """It was not known when it was taken: nobody asked its node for the checksum in our algorithm."""
+        known = self.metas.get(one.pid)
+        if known is None or one.proof is not None or not (known.checksum.known and meta.checksum.known):
+            return False
+        return known.checksum.agrees(meta.checksum) is None
+
     def holds(self, pid: str, urn: str) -> bool:
-        return (copy := self.copies.get(pid, {}).get(urn)) is not None and copy.replication_status != "invalidated"
+        return (copy := self.copies.get(pid, {}).get(urn)) is not None and copy.replication_status == "completed"
 
     def learn(self, meta: SystemMetadata, said_by: str, stamp: int) -> set[str]:
-        """It is this from now on. Others that belong to its series only now, or no longer."""
+        """It is this from now on; others that belong to its series only now or no longer, or were or are its newest."""
         pid, row = meta.identifier, self.known.get(meta.identifier)
         self.metas[pid] = meta
         self.said_by[pid] = said_by
@@ -101,7 +108,7 @@ class Batch:
             return set()
         since = row["series_since"] if row and row["series"] == meta.series_id else stamp
         claims = self.series.setdefault(meta.series_id, {})
-        before = {one.pid for one in members(claims.values())}
+        before = members(claims.values())
         claims[pid] = Version(
             *(pid, meta.obsoletes, meta.obsoleted_by, meta.date_uploaded or 0),
             node=meta.authoritative_member_node or "",
@@ -111,4 +118,5 @@ class Batch:
         after = members(claims.values())
         if (newest := head(after)) in self.metas:
             self.heads[meta.series_id] = self.metas[newest]
-        return (before ^ {one.pid for one in after}) - {pid}
+        changed = {one.pid for one in before} ^ {one.pid for one in after} | {head(before) or pid} ^ {newest or pid}
+        return changed - {pid}

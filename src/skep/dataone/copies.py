@@ -10,7 +10,7 @@ import msgspec
 from skep.dataone.client import NodeClient, Refused
 from skep.dataone.index import subjects
 from skep.dataone.store import Store
-from skep.dataone.tables import Stored, decode_meta
+from skep.dataone.tables import Stored, alone, decode_meta
 from skep.dataone.types import (
     Node,
     NodeList,
@@ -27,13 +27,18 @@ from skep.model.caller import Caller
 _SERVICES = ("MNCore", "MNRead", "MNReplication")
 #: seconds for which the list of nodes is taken for known
 _KNOWN = 300.0
-_REQUEST = """
+#: a request says what the object is by then; one that was on its way for longer takes nothing back
+_NEWER = ", ".join(
+    f"{name} = CASE WHEN excluded.modified > dataone_copy.modified THEN excluded.{name} ELSE dataone_copy.{name} END"
+    for name in ("format", "public", "body", "modified")
+)
+_REQUEST = f"""
     INSERT INTO dataone_copy (pid, source, state, reason, told, dirty, due, tries, size, format, modified, public, body)
     VALUES (:pid, :source, 'wanted', '', 0, 0, :now, 0, :size, :format, :modified, :public, :body)
     ON CONFLICT (pid) DO UPDATE SET source = excluded.source, told = 0,
         due = CASE WHEN dataone_copy.state = 'wanted' THEN dataone_copy.due ELSE excluded.due END,
-        state = CASE WHEN dataone_copy.state = 'held' THEN 'held' ELSE 'wanted' END
-"""
+        state = CASE WHEN dataone_copy.state = 'held' THEN 'held' ELSE 'wanted' END, {_NEWER}
+"""  # noqa: S608
 #: what is yet to come is asked for after it came
 _CHANGED = """
     UPDATE dataone_copy SET dirty = dirty + 1, due = CASE WHEN state = 'wanted' THEN due ELSE :now END
@@ -85,6 +90,7 @@ class Copies:
             raise BadInput(f"{meta.checksum.algorithm[:40]!r} is no checksum algorithm that we know")
 
         async def work(tx: Tx) -> None:
+            await alone(tx)  # what others are promised at this moment takes room as well
             pid = meta.identifier
             rows = await tx.rows("SELECT body FROM dataone_copy WHERE pid = :pid", pid=pid)
             if rows and not decode_meta(rows[0]["body"]).checksum.agrees(meta.checksum):

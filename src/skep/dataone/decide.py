@@ -19,6 +19,8 @@ _REQUIRED = (
 )
 #: all that a node of version 1 may change
 _V1_CHANGES = ("obsoleted_by", "archived")
+#: milliseconds by which we make the date of an object later than its node did, step by step
+_MOVED = 1_000
 #: kept by us, whatever a node says
 _OURS: dict[str, Any] = {"serial_version": None, "replica": ()}
 
@@ -55,8 +57,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     proof: Checksum | None = None
 
     def holds(self, urn: str) -> bool:
-        """As far as is known: it may have been asked for its copy only now."""
-        return urn in self.copies and self.copies[urn].replication_status != "invalidated"
+        """As far as is known: what it was asked for it may have by now, and we did not hear of it."""
+        return urn in self.copies and self.copies[urn].replication_status == "completed"
 
 
 def decide(offered: SystemMetadata, around: Circumstances) -> Decision:
@@ -132,10 +134,16 @@ def _may_continue(offered: SystemMetadata, head: SystemMetadata) -> bool:
 
 
 def _update(offered: SystemMetadata, around: Circumstances, known: SystemMetadata) -> Decision:
+    if around.version == "v1":
+        # policies are changed here with version 1, and the node goes on telling the one that it gave itself
+        offered = msgspec.structs.replace(offered, replication_policy=known.replication_policy)
     changed = changes(offered, known)
     if not changed:
         return Decision("unchanged", "nothing differs")
-    if (offered.date_sys_metadata_modified or 0) < (known.date_sys_metadata_modified or 0):
+    date, newest = offered.date_sys_metadata_modified or 0, known.date_sys_metadata_modified or 0
+    # what its node refused was hidden, under a date that we may have moved; it is given again
+    again = offered.public and known.access_policy is None
+    if date < newest - (_MOVED if again else 0):
         return Decision("unchanged", "it is older than what we know")
     fixed = [name for name in changed if name in _IMMUTABLE]
     fixed += [name for name in changed if name in _ONCE and getattr(known, name) is not None]
@@ -149,6 +157,9 @@ def _update(offered: SystemMetadata, around: Circumstances, known: SystemMetadat
         return refused
     serial = (known.serial_version or 0) + 1
     meta = msgspec.structs.replace(offered, serial_version=serial, replica=(), checksum=known.checksum)
+    if again:
+        # to siblings it is newer than what was hidden; older than whatever its node says next
+        meta = msgspec.structs.replace(meta, date_sys_metadata_modified=max(date, newest + 1))
     return Decision("update", f"changed: {words(changed)}", meta)
 
 

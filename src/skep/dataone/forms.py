@@ -12,17 +12,24 @@ def read_form(media: str, body: bytes) -> dict[str, bytes]:
     """Parts by name; of several with one name the first. BadInput when it is no form."""
     if not media.lower().startswith("multipart/form-data"):
         raise BadInput(f"the body is {media[:100]!r}", hint="send multipart/form-data")
-    whole = BytesParser(policy=HTTP).parsebytes(
-        b"content-type: " + media.encode("latin-1", "replace") + b"\r\n\r\n" + body
-    )
+    try:
+        parts = _parts(b"content-type: " + media.encode("latin-1", "replace") + b"\r\n\r\n" + body)
+    except (LookupError, ValueError, AttributeError, TypeError):
+        # so the parser stumbles over some headers, instead of saying that they are bad
+        raise BadInput("the form cannot be read", hint="is each part's content-disposition a proper one?") from None
+    if not parts:
+        raise BadInput("the form has no parts", hint="is its boundary the one that its content-type names?")
+    return parts
+
+
+def _parts(message: bytes) -> dict[str, bytes]:
+    whole = BytesParser(policy=HTTP).parsebytes(message)
     parts: dict[str, bytes] = {}
     for part in whole.iter_parts() if whole.is_multipart() else ():
         name = part.get_param("name", header="content-disposition")
         payload = part.get_payload(decode=True)
         if isinstance(name, str) and isinstance(payload, bytes):
             parts.setdefault(name, payload)
-    if not parts:
-        raise BadInput("the form has no parts", hint="is its boundary the one that its content-type names?")
     return parts
 
 

@@ -27,9 +27,10 @@ from skep.dataone.asks import (
     Wanted,
 )
 from skep.dataone.kind import base_of
-from skep.dataone.nodes import Nodes, doc_of, insert, limits_of, node_of
+from skep.dataone.nodes import ADDED, EVERYTHING, Nodes, doc_of, insert, limits_of, node_of
 from skep.dataone.replication import Replication
 from skep.dataone.store import Store
+from skep.dataone.tables import welcome
 from skep.dataone.types import Checksum, Node
 from skep.dataone.windows import begin
 from skep.engines.db.base import Database, Row, Tx, among
@@ -72,6 +73,7 @@ _TAKE = f"""
         ORDER BY due LIMIT :most)
     RETURNING pid, due
 """  # noqa: S608
+_EVERYTHING = f"UPDATE member_node SET {EVERYTHING} WHERE urn = :urn"  # noqa: S608
 _OFFERED = "source = :source AND state IN ('held', 'parked', 'queued')"
 _MISSING = f"{_OFFERED} AND pass < :pass"
 #: all that a node offers and what of it the pass did not list; the same of what is held
@@ -197,16 +199,14 @@ class Harvests:
             )
             if rows:
                 raise Conflict(f"{urn} is the source {rows[0]['id']} already", hint="remove one of the two")
-            # (a node that was added again begins anew: another source, other offers)
             await tx.rows(
-                "UPDATE member_node SET doc = :doc, place = CASE WHEN source = :source THEN place ELSE 0 END, "
-                "full_at = CASE WHEN source = :source THEN full_at ELSE 0 END, source = :source WHERE urn = :urn",
+                f"UPDATE member_node SET doc = :doc, {ADDED} WHERE urn = :urn",  # noqa: S608
                 doc=msgspec.json.encode(body.node).decode(),
                 source=body.source,
                 urn=urn,
             )
         if body.node.replicate and (known is None or doc_of(known) != body.node):
-            await self._replication.welcome(tx)
+            await welcome(tx, self._clock.now())
         await tx.rows("UPDATE member_node SET skew = :skew WHERE urn = :urn", skew=body.skew, urn=urn)
         return await self._plan(PlanHarvest(body.source, body.epoch, True), tx)
 
@@ -223,8 +223,7 @@ class Harvests:
         full, due, passing = node["full_place"], bool(node["full_at"]), node["pass"]
         if full is None and due and node["full_at"] + self._full_every <= self._clock.now():
             full, passing = 0, passing + 1
-            sql = "UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn"
-            await tx.rows(sql, urn=node["urn"])
+            await tx.rows(_EVERYTHING, urn=node["urn"])
         waiting = 0 if node["paused"] else await self._due(tx, node)
         sibling = self._sibling(node["url"], doc_of(node))
         return Harvest(
@@ -250,10 +249,10 @@ class Harvests:
 
     async def _listed(self, body: Listed, tx: Tx) -> Queued:
         node, now = await self._node(tx, body), self._clock.now()
-        # what was read before a pass was asked for may have vanished since, and says nothing of it
+        # what was read before another pass was asked for may have vanished since, and says nothing of it
         passing = node["pass"] if body.passing is None else body.passing
-        if body.full and passing != node["pass"]:
-            body = msgspec.structs.replace(body, place=None, last=False)
+        if passing != node["pass"]:
+            body = msgspec.structs.replace(body, place=None, last=body.last and not body.full)
         await tx.many(
             _OFFER,
             [
@@ -297,7 +296,7 @@ class Harvests:
         many = _too_many(gone, all) or _too_many(int(row["lost"]), int(row["held"]))
         if many and node["accepted"] != loss:
             # it is listed once more, and then a person decides
-            await tx.rows("UPDATE member_node SET full_place = 0, pass = pass + 1 WHERE urn = :urn", urn=node["urn"])
+            await tx.rows(_EVERYTHING, urn=node["urn"])
             return f"{loss} {gone} of {all}"
         await tx.rows(f"UPDATE offer SET state = 'missing', due = 0, tries = 0 WHERE {_MISSING}", **known)  # noqa: S608
         await tx.rows(

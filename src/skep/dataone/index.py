@@ -21,7 +21,7 @@ from skep.dataone.types import AUTHENTICATED, PUBLIC
 from skep.dataone.withdrawals import Withdrawals
 from skep.engines.db.base import Database, Tx, among, upsert
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
-from skep.errors import BadInput
+from skep.errors import BadInput, NotFound, TooLarge
 from skep.model.caller import Caller
 from skep.model.dataone import Indexing
 from skep.model.search_answers import RecordHit, RecordPage
@@ -49,7 +49,7 @@ _BYTES_AT_ONCE = 8_000_000
 _AUDIT_EVERY = 600.0
 #: the engine reads all it has, and says whether that is whole
 _CHECK_EVERY = 86_400.0
-#: an indexer that is silent for so long is forgotten; if it comes back, the audit tells it what it missed
+#: an indexer that is silent for so long is forgotten; if it comes back, it makes all its records anew
 _FORGET = 86_400.0
 
 
@@ -93,12 +93,13 @@ class RecordIndex:
 
     async def follow(self) -> None:
         """For ever. What the engine lost, or never had, is found by the audit, which is also repeated."""
-        missed = await self._enlist() or self._anew
-        audited = float("-inf") if missed else self._clock.now()
+        audited = float("-inf") if self._anew else self._clock.now()
         async with self._db.listen(BACKLOG) as bell:
             while True:
                 now = self._clock.now()
                 await self._withdrawals.catch_up()
+                if await self._enlist():
+                    audited = float("-inf")
                 while self._name and await self.spread():
                     pass
                 standing = await self.standing()
@@ -116,11 +117,24 @@ class RecordIndex:
                     await self.drain()
 
     async def _enlist(self) -> bool:
-        """True: nobody has kept a backlog for us so far."""
-        if not self._name:
+        """True: nobody has kept a backlog for us so far, or not for a while. Then everything waits: a record whose
+        state is right may lack what resource maps and other versions said of the object since."""
+        known = "SELECT name FROM indexer WHERE name = :name"
+        if not self._name or await self._db.read(known, name=self._name):
             return False
-        sql = "INSERT INTO indexer (name, seen) VALUES (:name, :now) ON CONFLICT (name) DO NOTHING RETURNING name"
-        return bool(await self._db.write(lambda tx: tx.rows(sql, name=self._name, now=self._clock.now())))
+
+        async def work(tx: Tx) -> None:
+            now = self._clock.now()
+            await upsert(tx, "indexer", "name", name=self._name, seen=now)
+            await tx.rows(
+                "INSERT INTO backlog (work, pid, at) SELECT CAST(:work AS TEXT), pid, CAST(:now AS DOUBLE PRECISION)"
+                " FROM sysmeta WHERE deleted = 0 AND archived = 0 ON CONFLICT (work, pid) DO NOTHING",
+                work=self._work,
+                now=now,
+            )
+
+        await self._db.write(work)
+        return True
 
     async def spread(self) -> int:
         """What waits for indexing waits for each indexer, from now on; how much that was."""
@@ -220,13 +234,13 @@ class RecordIndex:
             now = f"{one.blob} {one.start} {one.meta.obsoletes} {one.meta.obsoleted_by} {one.said_by} {who}"
             if known.get(pid) == now:
                 continue
-            body = [chunk async for chunk in self._store.content(one)]
             try:
+                body = [chunk async for chunk in self._store.content(one)]
                 found = await asyncio.to_thread(resource_map, body)
-            except ValueError as error:
-                log.warning("a resource map says nothing", extra={"pid": pid, "reason": str(error)})
-                found = None
-            await self.maps.put(pid, now, found, self._clock.now())
+                await self.maps.put(pid, now, found, self._clock.now())
+            except (ValueError, NotFound, TooLarge) as error:
+                log.warning("a resource map says nothing", extra={"pid": pid, "reason": str(error)[:500]})
+                await self.maps.put(pid, now, None, self._clock.now())
 
     async def _named_as_series(self, ids: Sequence[str]) -> set[str]:
         """Maps may name a series: then it is about whatever belongs to it."""
@@ -241,14 +255,15 @@ class RecordIndex:
         reads: dict[str, Read] = {}
         bodies: dict[str, tuple[str, bytes]] = {}
         size = 0
-        wanted = (one for one in objects if one.kind == "METADATA" and one.blob and one.meta.size <= MOST_BYTES)
+        wanted = [one for one in objects if one.kind == "METADATA" and one.blob and one.meta.size <= MOST_BYTES]
+        lost = {one.meta.identifier: Read({}, ["the bytes of the document are lost"]) for one in wanted}
         async for one, body in self._store.contents(wanted):
             bodies[one.meta.identifier] = one.meta.format_id, body
             size += len(body)
             if size > _BYTES_AT_ONCE:
                 reads |= await asyncio.to_thread(_read_all, bodies)
                 bodies, size = {}, 0
-        return reads | await asyncio.to_thread(_read_all, bodies)
+        return lost | reads | await asyncio.to_thread(_read_all, bodies)
 
     # asked by callers
 
@@ -269,8 +284,10 @@ class RecordIndex:
 
     async def find(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         """What `type:record` asks for."""
-        if page and not page.isdecimal():
-            raise BadInput(f"{page!r} is not a page token of this search", hint="use `next_page` of the answer before")
+        if page and not (page.isdecimal() and len(page) < 10):
+            raise BadInput(
+                f"{page[:40]!r} is not a page token of this search", hint="use `next_page` of the answer before"
+            )
         start = int(page or 0)
         found = await self.search(caller, Ask(words, start=start, limit=limit))
         hits = [

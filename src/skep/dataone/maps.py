@@ -1,12 +1,13 @@
 """Which objects belong together, as resource maps say. A map may come before its members, and name series."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from skep.dataone.fields import LINKS
 from skep.dataone.record import Relations, superseded
 from skep.dataone.science.ore import ResourceMap
 from skep.dataone.store import Store
 from skep.dataone.tables import BACKLOG, WAIT, Stored, confided
+from skep.dataone.types import SystemMetadata
 from skep.engines.db.base import Database, Tx, among
 
 STEPS = [
@@ -23,6 +24,16 @@ STEPS = [
     """
     INSERT INTO backlog (work, pid, at) SELECT 'index', map, 0 FROM resource_map JOIN sysmeta ON sysmeta.pid = map
         WHERE public = 0 ON CONFLICT (work, pid) DO NOTHING
+    """,
+    # without a key: three names of 800 letters are more than an index holds, and `put` writes nothing twice
+    """
+    CREATE TABLE relation_now (map TEXT NOT NULL, kind TEXT NOT NULL, one TEXT NOT NULL, other TEXT NOT NULL);
+    INSERT INTO relation_now (map, kind, one, other) SELECT map, kind, one, other FROM relation;
+    DROP TABLE relation;
+    ALTER TABLE relation_now RENAME TO relation;
+    CREATE INDEX relation_map ON relation (map, kind);
+    CREATE INDEX relation_one ON relation (one, kind);
+    CREATE INDEX relation_other ON relation (other, kind)
     """,
 ]
 #: of a relation: `one` is a member of the map; other kinds are those of `fields.LINKS`
@@ -63,8 +74,7 @@ class Maps:
             )
             old = await tx.rows("DELETE FROM relation WHERE map = :map RETURNING one, other", map=map)
             await tx.many(
-                "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)"
-                " ON CONFLICT (map, kind, one, other) DO NOTHING",
+                "INSERT INTO relation (map, kind, one, other) VALUES (:map, :kind, :one, :other)",
                 [{"map": map, "kind": kind, "one": one, "other": other} for kind, one, other in rows],
             )
             if said is None:
@@ -101,8 +111,9 @@ class Maps:
             map, member = maps.get(row["map"]), metas.get(names.get(row["one"], ""))
             if row["kind"] == _MEMBER and map and member and confided(map, member):
                 related[member.identifier].setdefault(_MAPS, {})[row["map"]] = None
+        chains: dict[str, list[str]] = {}
         for one in related.values():
-            for old in superseded({name: maps[name] for name in one.get(_MAPS, ())}):
+            for old in await self._outdated({name: maps[name] for name in one.get(_MAPS, ())}, chains):
                 del one[_MAPS][old]
         for row in found:
             for side, far, field in _SIDES.get(row["kind"], ()):
@@ -110,6 +121,19 @@ class Maps:
                 if row["map"] in near.get(_MAPS, ()):
                     near.setdefault(field, {})[row[far]] = None
         return related
+
+    async def _outdated(self, maps: Mapping[str, SystemMetadata], chains: dict[str, list[str]]) -> Collection[str]:
+        """Those of which a newer version is among them; `chains`: what is known to come after each."""
+        old = {*superseded(maps)}
+        for name in maps.keys() - old if len(maps) > 1 else ():
+            # (the next version may not be among them, and the one after it is)
+            if (after := maps[name].obsoleted_by) and after not in maps:
+                if name not in chains:
+                    versions = await self._store.versions(name)
+                    chains[name] = versions[versions.index(name) + 1 :]
+                if not maps.keys().isdisjoint(chains[name]):
+                    old.add(name)
+        return old
 
     async def _rows(self, ids: Collection[str]) -> list[dict[str, str]]:
         places, names = among(ids)

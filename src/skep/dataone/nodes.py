@@ -1,14 +1,13 @@
 """Member Nodes: what they say of themselves, how far each is harvested, and what it can bear."""
 
-from typing import Any
-
 import msgspec
 
 from skep.access.audit import note
 from skep.clock import Clock
 from skep.dataone.quartz import cron_of
+from skep.dataone.tables import welcome
 from skep.dataone.types import Node, Synchronization
-from skep.engines.db.base import Database, Row, Tx
+from skep.engines.db.base import Database, Row, Tx, Value
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.fleet.service import Fleet
 from skep.model.caller import Caller
@@ -21,6 +20,22 @@ _AGAIN = 60.0
 #: of any node
 _MOST = Limits(100, 1e6, 1 << 40)
 _LEAST_RATE = 0.01
+#: what is listed from now on is a pass of its own, whatever else changes meanwhile
+_NEXT = "pass = pass + 1"
+#: such a pass over everything
+EVERYTHING = f"{_NEXT}, full_place = 0"
+#: again from an earlier place, never from a later one: what lies between would be passed over. A pass over everything
+#: that is under way begins anew
+_AGAIN_FROM = (
+    f"{_NEXT}, full_place = CASE WHEN full_place IS NULL THEN NULL ELSE 0 END, "
+    "place = CASE WHEN :place < place THEN :place ELSE place END"
+)
+#: one that was added again begins anew: another source, other offers
+ADDED = ", ".join(
+    f"{name} = CASE WHEN source = :source THEN {name} ELSE {new} END"
+    for name, new in (("place", 0), ("full_at", 0), ("full_place", "NULL"))
+)
+ADDED += ", source = :source"
 _NODE = (
     "SELECT member_node.*, source.name, source.url, source.kind, source.epoch, source.accepted FROM member_node "
     "LEFT JOIN source ON source.id = member_node.source AND source.state <> 'removed' "
@@ -66,9 +81,9 @@ class Nodes:
 
     # what others may know
 
-    async def all(self) -> list[Node]:
-        """Of approved nodes, each with how far we are."""
-        rows = await self._db.read(_NODE + "WHERE source.epoch IS NOT NULL ORDER BY urn")
+    async def all(self, tx: Tx | None = None) -> list[Node]:
+        """Of approved nodes, each with how far we are. `tx`: for whoever writes what follows from it."""
+        rows = await (tx.rows if tx else self._db.read)(_NODE + "WHERE source.epoch IS NOT NULL ORDER BY urn")
         return [_public(row) for row in rows]
 
     async def get(self, urn: str) -> Node | None:
@@ -96,8 +111,11 @@ class Nodes:
         _need_member(node)
 
         async def work(tx: Tx) -> None:
+            (row,) = await tx.rows("SELECT doc FROM member_node WHERE urn = :urn FOR UPDATE", urn=node.identifier)
             sql = "UPDATE member_node SET doc = :doc, registered = 1 WHERE urn = :urn"
             await tx.rows(sql, doc=msgspec.json.encode(node).decode(), urn=node.identifier)
+            if node.replicate and doc_of(row) != node:
+                await welcome(tx, self._clock.now())
 
         await self._db.write(work)
 
@@ -120,40 +138,57 @@ class Nodes:
         row = await self.find(caller, ref)
         if row["epoch"] is None:
             added = await self._sources.add(caller, doc_of(row).base_url, kind=KIND)
-            await self._set(caller, row["urn"], "dataone.approve", source=added.source.id)
+            await self._set(caller, row["urn"], "dataone.approve", ADDED, comes=True, source=added.source.id)
         return await self._standing(caller, ref)
 
     async def set(self, caller: Caller, ref: str, edit: NodeEdit) -> MemberNode:
-        """Obeyed at once."""
-        row = await self.find(caller, ref)
+        """Obeyed at once. What is not given stays as it is by then."""
+        urn = (await self.find(caller, ref))["urn"]
         given = {name: value for name, value in msgspec.structs.asdict(edit).items() if value is not None}
-        paused = int(given.pop("paused", row["paused"]))
-        limits = msgspec.structs.replace(limits_of(row), **given)
-        if not _sane(limits):
-            raise BadInput(
-                f"limits of a node: 1 to {_MOST.connections} connections, 1 to {_MOST.bytes} bytes, "
-                f"and {_LEAST_RATE} to {_MOST.rate:.0f} requests per second, or 0 for as many as there are"
-            )
-        text = msgspec.json.encode(limits).decode()
-        await self._set(caller, row["urn"], "dataone.set", limits=text, paused=paused)
+        paused = given.pop("paused", None)
+        caller.need("admin")
+
+        async def work(tx: Tx) -> None:
+            (row,) = await tx.rows("SELECT limits, paused FROM member_node WHERE urn = :urn FOR UPDATE", urn=urn)
+            limits = msgspec.structs.replace(limits_of(row), **given)
+            if not _sane(limits):
+                raise BadInput(
+                    f"limits of a node: 1 to {_MOST.connections} connections, 1 to {_MOST.bytes} bytes, "
+                    f"and {_LEAST_RATE} to {_MOST.rate:.0f} requests per second, or 0 for as many as there are"
+                )
+            rests = row["paused"] if paused is None else int(paused)
+            values: dict[str, Value] = {"limits": msgspec.json.encode(limits).decode(), "paused": rests}
+            columns, comes = "limits = :limits, paused = :paused", rests < row["paused"]
+            await self._change(tx, caller, urn, "dataone.set", columns, comes=comes, **values)
+
+        await self._db.write(work)
         return await self._standing(caller, ref)
 
     async def reconcile(self, caller: Caller, ref: str, *, since: float | None = None) -> MemberNode:
         """List everything again, which finds what has vanished; with `since`, only what is newer than that."""
         row = await self.find(caller, ref)
         if since is not None:
-            await self._set(caller, row["urn"], "dataone.reharvest", place=int(since * 1000))
+            await self._set(caller, row["urn"], "dataone.reharvest", _AGAIN_FROM, place=self.past(since))
         else:
-            await self._set(caller, row["urn"], "dataone.reconcile", full_place=0, **{"pass": row["pass"] + 1})
+            await self._set(caller, row["urn"], "dataone.reconcile", EVERYTHING)
         return await self._standing(caller, ref)
+
+    def past(self, since: float) -> int:
+        """In milliseconds."""
+        if not 0 <= since <= self._clock.now():
+            raise BadInput(f"{since:g} is no time in the past", hint="`since` is in seconds since 1970")
+        return int(since * 1000)
 
     async def replay(self, caller: Caller, ref: str, pid: str = "") -> MemberNode:
         """Try parked objects again, or one object whatever its state."""
         row = await self.find(caller, ref)
+        caller.need("admin")
 
         async def work(tx: Tx) -> None:
             found = await tx.rows(
-                "UPDATE offer SET state = 'queued', due = 0, tries = 0 WHERE source = :source AND "
+                "UPDATE offer SET state = 'queued', due = 0, tries = 0, "
+                # (what is in hand is what the node gave before)
+                "again = CASE WHEN ticket <> '' THEN 1 ELSE again END WHERE source = :source AND "
                 "((:pid = '' AND state = 'parked') OR pid = :pid) RETURNING pid",
                 source=row["source"],
                 pid=pid,
@@ -165,18 +200,23 @@ class Nodes:
         await self._db.write(work)
         return await self._standing(caller, ref)
 
-    async def _set(self, caller: Caller, urn: str, verb: str, **values: Any) -> None:
+    async def _set(
+        self, caller: Caller, urn: str, verb: str, columns: str, *, comes: bool = False, **values: Value
+    ) -> None:
         caller.need("admin")
+        await self._db.write(lambda tx: self._change(tx, caller, urn, verb, columns, comes=comes, **values))
 
-        async def work(tx: Tx) -> None:
-            columns = ", ".join(f"{name} = :{name}" for name in values)
-            sql = f"UPDATE member_node SET {columns} WHERE urn = :urn RETURNING source"  # noqa: S608
-            rows = await tx.rows(sql, urn=urn, **values)
-            await note(tx, self._clock.now(), caller, verb, urn)
-            if rows[0]["source"]:
-                await self._fleet.ask(tx, "fetch", rows[0]["source"])
-
-        await self._db.write(work)
+    async def _change(
+        self, tx: Tx, caller: Caller, urn: str, verb: str, columns: str, *, comes: bool = False, **values: Value
+    ) -> None:
+        """`comes`: it may be asked for copies from now on."""
+        sql = f"UPDATE member_node SET {columns} WHERE urn = :urn RETURNING source"  # noqa: S608
+        rows = await tx.rows(sql, urn=urn, **values)
+        await note(tx, self._clock.now(), caller, verb, urn)
+        if comes:
+            await welcome(tx, self._clock.now())
+        if rows[0]["source"]:
+            await self._fleet.ask(tx, "fetch", rows[0]["source"])
 
     async def find(self, caller: Caller, ref: str) -> Row:
         caller.need("read")

@@ -31,7 +31,7 @@ class Previews:
         node, start, counts, named = doc_of(row), 0, Counter[str](), list[str]()
         client = await self._client(row["url"] or node.base_url)
         client.version, client.sibling, client.gate.limits = node.version, node.type == "cn", limits_of(row)
-        window = Window(begin(row["place"]) if since is None else int(since * 1000), None)
+        window = Window(begin(row["place"]) if since is None else self._nodes.past(since), None)
         while True:
             try:
                 page = await client.list(window, start, PAGE)

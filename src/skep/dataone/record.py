@@ -125,5 +125,14 @@ def geohash(latitude: float, longitude: float) -> str:
 
 
 def superseded(maps: Mapping[str, SystemMetadata]) -> Collection[str]:
-    """Those of which a newer version is here as well: their links say nothing more."""
-    return {name for name, meta in maps.items() if meta.obsoleted_by in maps}
+    """Those of which a newer version is here as well: their links say nothing more. In a circle none is newer."""
+    after = {name: meta.obsoleted_by for name, meta in maps.items() if meta.obsoleted_by in maps}
+    circling, passed = set[str](), dict[str, str]()
+    for start in after:
+        name: str | None = start
+        while name in after and name not in passed:
+            passed[name], name = start, after[name]
+        while name in after and passed[name] == start and name not in circling:
+            circling.add(name)
+            name = after[name]
+    return after.keys() - circling

@@ -5,7 +5,7 @@ import msgspec
 from skep.clock import Clock
 from skep.dataone.nodes import Nodes
 from skep.dataone.store import Store
-from skep.dataone.tables import BACKLOG, TOUCH, WAIT, alone, decode_meta
+from skep.dataone.tables import BACKLOG, HISTORY, OPEN, TOUCH, WAIT, alone, decode_meta
 from skep.dataone.types import Checksum, Replica, ReplicaStatus, ReplicationPolicy
 from skep.engines.db.base import Database, Row, Tx
 from skep.errors import BadInput, Conflict, NotAllowed, NotFound
@@ -37,7 +37,7 @@ class Replicas:
             ours = Checksum(known[0]["checksum"], known[0]["algorithm"])
             if status == "completed" and checksum is not None and ours.agrees(checksum) is False:
                 raise BadInput(f"the copy of {pid} at {urn} has another checksum")
-            if status in ("queued", "requested", rows[0]["status"]):
+            if status in (*OPEN, rows[0]["status"]):
                 return  # it has yet to say something that we did not know
             # what it says is checked at once
             now = self._clock.now()
@@ -46,20 +46,31 @@ class Replicas:
         await self._db.write(work)
 
     async def put(self, caller: Caller, pid: str, replica: Replica, serial: int) -> None:
-        """What is known of one copy, as long as nothing else changed meanwhile."""
-        await self._nodes.speaks(caller, replica.replica_member_node)
+        """What is known of one copy, as long as nothing else changed meanwhile. A node makes itself no holder: it could
+        read then what is private, and nobody else would be asked."""
+        urn, status = replica.replica_member_node, replica.replication_status
+        await self._nodes.speaks(caller, urn)
 
         async def work(tx: Tx) -> None:
             await self._expect(tx, pid, serial)
             now = self._clock.now()
+            sql = "SELECT status, due FROM replica WHERE pid = :pid AND node = :node"
+            known = await tx.rows(sql, pid=pid, node=urn)
+            if not caller.may("admin"):
+                if not known or known[0]["status"] == "invalidated":
+                    raise NotFound(f"{urn} was not asked to replicate {pid}")
+                if status in OPEN:
+                    return  # as in `status`
             await tx.rows(
                 "INSERT INTO replica (pid, node, status, verified, tries) VALUES (:pid, :node, 'queued', 0, 0) "
                 "ON CONFLICT (pid, node) DO NOTHING",
                 pid=pid,
-                node=replica.replica_member_node,
+                node=urn,
             )
-            due = now if replica.replication_status == "completed" else None
-            await self.set(tx, pid, replica.replica_member_node, replica.replication_status, now, due)
+            # what is completed is checked, and who is yet to make a copy is asked: again when it would have been
+            asked = status in OPEN and known and known[0]["status"] in OPEN
+            due = (known[0]["due"] if asked else None) or now
+            await self.set(tx, pid, urn, status, now, None if status in OVER else due)
 
         await self._db.write(work)
 
@@ -77,16 +88,20 @@ class Replicas:
         """Another policy for an object: for whoever may change who may do what with it."""
 
         async def work(tx: Tx) -> None:
-            row = await self._expect(tx, pid, serial)
+            row, now = await self._expect(tx, pid, serial), self._clock.now()
             meta = decode_meta(row["body"])
             if not caller.may("admin") and not meta.may("changePermission", frozenset({caller.subject})):
                 raise NotAllowed(f"'{caller.subject}' must not change {pid}")
             # newer than what was harvested, and older than whatever its node says next
             date = (meta.date_sys_metadata_modified or 0) + 1
-            meta = msgspec.structs.replace(meta, replication_policy=policy, date_sys_metadata_modified=date)
+            meta = msgspec.structs.replace(
+                meta, replication_policy=policy, date_sys_metadata_modified=date, serial_version=serial + 1
+            )
+            body = msgspec.msgpack.encode(meta)
             sql = "UPDATE sysmeta SET body = :body, modified = :date WHERE pid = :pid"
-            await tx.rows(sql, body=msgspec.msgpack.encode(meta), date=date, pid=pid)
-            await self.set(tx, pid, "", "queued", self._clock.now())
+            await tx.rows(sql, body=body, date=date, pid=pid)
+            await tx.rows(HISTORY, pid=pid, serial=serial + 1, now=now, urn=self._store.cn, body=body)
+            await self.set(tx, pid, "", "queued", now)
 
         await self._db.write(work)
 

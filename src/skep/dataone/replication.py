@@ -13,11 +13,11 @@ from skep.dataone.pids import encode
 from skep.dataone.replicas import OVER, Replicas
 from skep.dataone.settle import pause
 from skep.dataone.store import Store
-from skep.dataone.tables import AUDIT, Stored, alone, holders
-from skep.dataone.targets import Load, plan, wanted
-from skep.dataone.types import Checksum, Node
+from skep.dataone.tables import AUDIT, OPEN, UNMET, WAIT, WORKED, Stored, alone
+from skep.dataone.targets import Load, may_have, plan
+from skep.dataone.types import Checksum, Node, ReplicaStatus
 from skep.dataone.xml import parse, render
-from skep.engines.db.base import Database, Row, Tx, among
+from skep.engines.db.base import Database, Row, Tx, Value, among
 from skep.errors import BadInput
 
 #: seconds until a target is asked again for what it said nothing of, or failed to copy; then once a week
@@ -28,13 +28,14 @@ _AT_ONCE = 100
 #: copies up to this size are read to check them; of larger ones the node's own word is taken
 _READ = 10_000_000
 _ERRAND_TRIES = 6
-#: what lacks copies waits here: for so long if somebody is busy, for so much longer if nobody can take it
-_UNMET, _BUSY, _NOBODY = "unmet", 60.0, 3_600.0
-#: how full and how reliable nodes are is looked up so often, by what happened so lately
+#: what lacks copies waits for so long if somebody is busy, for so much longer if nobody can take it
+_BUSY, _NOBODY = 60.0, 3_600.0
+#: how full and how reliable nodes are is looked up so often, by what happened so lately. (Sizes are what nodes say: two
+#: of them may be more than an integer holds)
 _WEIGH, _LATELY = 60.0, 86_400.0
 _WEIGHTS = """
     SELECT replica.node,
-        SUM(CASE WHEN status IN ('requested', 'completed') THEN size ELSE 0 END) AS bytes,
+        SUM(CASE WHEN status IN ('requested', 'completed') THEN CAST(size AS DOUBLE PRECISION) ELSE 0 END) AS bytes,
         SUM(CASE WHEN status = 'completed' AND verified >= :late THEN 1 ELSE 0 END) AS made,
         SUM(CASE WHEN status IN ('failed', 'invalidated') AND verified >= :late THEN 1 ELSE 0 END) AS failed
     FROM replica JOIN sysmeta ON sysmeta.pid = replica.pid AND sysmeta.node <> replica.node GROUP BY replica.node
@@ -53,79 +54,69 @@ class Replication(Replicas):
         """What waits is looked at: whoever is to have a copy is asked, and copies are checked. How much was done."""
         now = self._clock.now()
         waiting = await self._store.backlog("replicate", _AT_ONCE)
-        unmet = await self._store.backlog(_UNMET, _AT_ONCE, until=now)
+        unmet = await self._store.backlog(UNMET, _AT_ONCE, until=now)
         overdue = await self._db.read(OVERDUE, now=now, limit=_AT_ONCE)
         pids = dict.fromkeys([*(pid for pid, _ in waiting + unmet), *(row["pid"] for row in overdue)])
         if not pids:
             return 0
-        nodes, found = await self._targets(), await self._store.get_many(pids)
-        loads = await self._loads(now)
-        done, loads, later = await self._db.write(partial(self._look, pids, found, nodes, loads, now))
+        await self._weigh(now)
+        done, loads = await self._db.write(partial(self._look, pids, {"replicate": waiting, UNMET: unmet}, now))
         self._weights |= loads
-        for work, looked in (("replicate", waiting), (_UNMET, unmet)):
-            await self._store.worked(work, looked)
-        for after in set(later.values()):
-            await self._store.again(_UNMET, [pid for pid in later if later[pid] == after], after=after)
         return done
 
-    async def welcome(self, tx: Tx) -> None:
-        """There is somebody who may take what nobody could."""
-        sql = "UPDATE backlog SET at = :now WHERE work = :work"
-        await tx.rows(sql, now=self._clock.now(), work=_UNMET)
-
-    async def _targets(self) -> list[Node]:
+    async def _targets(self, tx: Tx) -> list[Node]:
         """All Member Nodes; those that an operator has paused are as good as down."""
-        paused = {row["urn"] for row in await self._db.read("SELECT urn FROM member_node WHERE paused = 1")}
-        nodes = [node for node in await self._nodes.all() if node.type == "mn"]
+        paused = {row["urn"] for row in await tx.rows("SELECT urn FROM member_node WHERE paused = 1")}
+        nodes = [node for node in await self._nodes.all(tx) if node.type == "mn"]
         return [replace(node, state="down") if node.identifier in paused else node for node in nodes]
 
-    async def _loads(self, now: float) -> dict[str, Load]:
+    async def _weigh(self, now: float) -> None:
         """Sums over all copies are kept for a while, as they cost; what is asked meanwhile is added to them."""
         if self._weighed + _WEIGH <= now:
             rows = await self._db.read(_WEIGHTS, late=int((now - _LATELY) * 1000))
             kept = {row["node"]: Load(0, *(int(row[name]) for name in ("bytes", "made", "failed"))) for row in rows}
             self._weights, self._weighed = kept, now
-        counts = {row["node"]: int(row["n"]) for row in await self._db.read(_OPEN)}
+
+    async def _loads(self, tx: Tx) -> dict[str, Load]:
+        counts = {row["node"]: int(row["n"]) for row in await tx.rows(_OPEN)}
         nodes = {*self._weights, *counts}
         return {urn: replace(self._weights.get(urn, Load()), open=counts.get(urn, 0)) for urn in nodes}
 
     async def _look(
-        self,
-        pids: Collection[str],
-        found: Mapping[str, Stored],
-        nodes: Sequence[Node],
-        before: Mapping[str, Load],
-        now: float,
-        tx: Tx,
-    ) -> tuple[int, dict[str, Load], dict[str, float]]:
-        """How much was done, what nodes have to do then, and when to look again at what lacks copies."""
+        self, pids: Collection[str], looked: Mapping[str, Sequence[tuple[str, float]]], now: float, tx: Tx
+    ) -> tuple[int, dict[str, Load]]:
+        """How much was done, and what nodes have to do then. `looked`: what waited, which is over with this."""
         await alone(tx)
+        # only now: it may be archived, deleted, or there again, since it was found to wait
+        nodes, found, loads = await self._targets(tx), await self._store.get_many(pids, tx=tx), await self._loads(tx)
         places, names = among(pids)
         rows: dict[str, list[Row]] = {}
         for row in await tx.rows(f"SELECT * FROM replica WHERE pid IN ({places})", **names):  # noqa: S608
             rows.setdefault(row["pid"], []).append(row)
-        done, loads, later = 0, dict(before), dict[str, float]()
+        done, later = 0, dict[str, float]()
         members = {node.identifier for node in nodes}
         for pid in pids:
             mine, one = rows.get(pid, []), found.get(pid)
             if one is None:
                 done += await self._forget(tx, mine, now)
                 continue
-            # another process may have asked for copies since it was read
-            one = replace(one, meta=replace(one.meta, replica=holders(mine)))
-            done += await self._follow_up(tx, one, mine, now)
+            source = _source(one, nodes)
+            done += await self._follow_up(tx, one, mine, source, now)
             if not members & {row["node"] for row in mine if row["status"] == "completed"}:
                 continue  # whoever is to copy it has to find it at a node that we list; a sibling may
             held = {row["node"] for row in mine if row["status"] not in OVER or _rests(row, now)}
             ahead = plan(one.meta, nodes, held, loads)
             tries = {row["node"]: int(row["tries"]) for row in mine}
             for urn in ahead.ask:
-                await self._request(tx, one, urn, tries.get(urn, 0), now)
+                await self._request(tx, one, urn, source, tries.get(urn, 0), now)
                 loads[urn] = loads.get(urn, Load()).asked(one.meta.size)
             done += len(ahead.ask)
             if ahead.lacking:
                 later[pid] = _BUSY if ahead.busy else _NOBODY
-        return done, loads, later
+        for work, waited in looked.items():
+            await tx.many(WORKED, [{"work": work, "pid": pid, "at": at} for pid, at in waited])
+        await tx.many(WAIT, [{"work": UNMET, "pid": pid, "now": now + after} for pid, after in later.items()])
+        return done, loads
 
     async def _forget(self, tx: Tx, rows: Sequence[Row], now: float) -> int:
         """The object is gone: nobody is asked for copies of it any more."""
@@ -139,19 +130,35 @@ class Replication(Replicas):
         await tx.many("UPDATE errand SET done = 1 WHERE id = :id", [{"id": id} for id in ids])
         return len(rows)
 
-    async def _follow_up(self, tx: Tx, one: Stored, rows: Sequence[Row], now: float) -> int:
-        """Copies are checked from time to time; whoever says nothing is asked again, and given up after a while."""
-        due = [row for row in rows if row["due"] is not None and row["due"] <= now]
-        for row in due:
-            if row["status"] == "completed":
-                await self._audit(tx, one, row["node"], now)
-            elif row["tries"] >= SILENT or not wanted(one.meta):
-                await self.set(tx, one.meta.identifier, row["node"], "failed", now)
+    async def _follow_up(self, tx: Tx, one: Stored, rows: Sequence[Row], source: str, now: float) -> int:
+        """Copies are checked from time to time; whoever says nothing is asked again, and given up after a while, or as
+        soon as it is to have none."""
+        pid, done, over, waits = one.meta.identifier, 0, list[str](), list[str]()
+        for row in rows:
+            urn, status, due = row["node"], row["status"], row["due"] is not None and row["due"] <= now
+            # (of nodes that are not ours we only know what others asked of them, and there is no date)
+            in_vain = status in OPEN and row["due"] is not None and not may_have(one.meta, urn)
+            done += due or in_vain
+            if status == "completed":
+                if due:
+                    await self._audit(tx, one, urn, now)
+            elif in_vain or (due and row["tries"] >= SILENT):
+                over.append(urn)
+                await self.set(tx, pid, urn, "failed", now)
+            elif due:
+                await self._request(tx, one, urn, source, int(row["tries"]), now)
             else:
-                await self._request(tx, one, row["node"], int(row["tries"]), now)
-        return len(due)
+                (over if status in OVER else waits).append(urn)
+        # who could not be asked yet does not hear of it any more, or hears what the object is by now
+        ids = [{"id": _errand_id("replicate", urn, pid)} for urn in over]
+        await tx.many("UPDATE errand SET done = 1 WHERE id = :id AND done = 0", ids)
+        bodies: list[dict[str, Value]] = [
+            {"id": ask.id, "body": msgspec.msgpack.encode(ask)} for ask in (_ask(one, urn, source) for urn in waits)
+        ]
+        await tx.many("UPDATE errand SET body = :body WHERE id = :id AND done = 0", bodies)
+        return done
 
-    async def _request(self, tx: Tx, one: Stored, urn: str, tries: int, now: float) -> None:
+    async def _request(self, tx: Tx, one: Stored, urn: str, source: str, tries: int, now: float) -> None:
         pid = one.meta.identifier
         await tx.rows(
             "INSERT INTO replica (pid, node, status, verified, tries, due) "
@@ -163,14 +170,7 @@ class Replication(Replicas):
             tries=tries + 1,
             due=now + AGAIN[min(tries + 1, len(AGAIN) - 1)],
         )
-        parts = {"sysmeta": render(one.meta), "sourceNode": self._source(one).encode()}
-        await _errand(tx, Errand(_errand_id("replicate", urn, pid), "/replicate", parts), urn, pid, now)
-
-    def _source(self, one: Stored) -> str:
-        """Its own node, unless only others have it any more."""
-        has = [r.replica_member_node for r in one.meta.replica if r.replication_status == "completed"]
-        own = one.meta.authoritative_member_node or ""
-        return own if own in has else next((urn for urn in has if urn != self._store.cn), own)
+        await _errand(tx, _ask(one, urn, source), urn, pid, now)
 
     async def _audit(self, tx: Tx, one: Stored, urn: str, now: float) -> None:
         """By reading it, as a node may repeat the checksum it was given; by asking for that where it is large."""
@@ -195,15 +195,18 @@ class Replication(Replicas):
         sql = "UPDATE errand SET done = :done, tries = :tries, due = :due WHERE id = :id"
         due = now + pause(tries, self._clock.random())
         await tx.rows(sql, done=int(over), tries=tries, due=due, id=ran.id)
-        if row["kind"] == "audit" and (well or ran.status == 404):
+        if row["kind"] == "audit" and (well or ran.status == 404) and await self._is(tx, row, "completed"):
             await self._audited(tx, row, ran, now)
-        elif row["kind"] == "replicate" and over and not well and await self._is_asked(tx, row):
+        elif row["kind"] == "replicate" and over and not well and await self._is(tx, row, "requested"):
             await self.set(tx, row["pid"], row["urn"], "failed", now)
+        elif row["kind"] == "dirty" and over:
+            # each change has one of its own, so that they would become ever more
+            await tx.rows("DELETE FROM errand WHERE id = :id", id=ran.id)
 
-    async def _is_asked(self, tx: Tx, errand: Row) -> bool:
-        """It may have told us before we heard its answer."""
-        sql = "SELECT 1 AS x FROM replica WHERE pid = :pid AND node = :node AND status = 'requested'"
-        return bool(await tx.rows(sql, pid=errand["pid"], node=errand["urn"]))
+    async def _is(self, tx: Tx, errand: Row, status: ReplicaStatus) -> bool:
+        """The node, or somebody else, may have said something before we heard this answer."""
+        sql = "SELECT 1 AS x FROM replica WHERE pid = :pid AND node = :node AND status = :status"
+        return bool(await tx.rows(sql, pid=errand["pid"], node=errand["urn"], status=status))
 
     async def _audited(self, tx: Tx, row: Row, ran: Ran, now: float) -> None:
         known = (await tx.rows("SELECT algorithm, checksum FROM sysmeta WHERE pid = :pid", pid=row["pid"]))[0]
@@ -223,6 +226,20 @@ class Replication(Replicas):
 def _rests(row: Row, now: float) -> bool:
     """It failed not long ago, and not for the first time the longer."""
     return now < int(row["verified"]) / 1000 + AGAIN[min(max(1, int(row["tries"])), len(AGAIN) - 1)]
+
+
+def _source(one: Stored, nodes: Sequence[Node]) -> str:
+    """Its own node, unless only others have it any more, or can be asked for it."""
+    has = {r.replica_member_node for r in one.meta.replica if r.replication_status == "completed"}
+    own = one.meta.authoritative_member_node or ""
+    held = [node for node in nodes if node.identifier in has]
+    held.sort(key=lambda node: (node.state != "up", node.identifier != own))
+    return held[0].identifier if held else own
+
+
+def _ask(one: Stored, urn: str, source: str) -> Errand:
+    parts = {"sysmeta": render(one.meta), "sourceNode": source.encode()}
+    return Errand(_errand_id("replicate", urn, one.meta.identifier), "/replicate", parts)
 
 
 def _errand_id(kind: str, urn: str, pid: str) -> str:

@@ -26,6 +26,11 @@ class Version(msgspec.Struct, frozen=True):
         return self.node == other.node and self.said_by in (other.node, other.said_by)
 
 
+def _upload(one: Version) -> tuple[int, str]:
+    """Of several that say the same of another the last counts, in whatever order they are read."""
+    return one.uploaded, one.pid
+
+
 def members(claims: Collection[Version]) -> list[Version]:
     """Of all that say they belong to one series those that do: what the node that had it first says itself, and what
     came after by its word. Until that node says anything, whoever told of it first stands in for it."""
@@ -49,7 +54,7 @@ def head(members: Sequence[Version], elsewhere: Collection[str] = ()) -> str | N
     if not members:
         return None
     by_pid = {one.pid: one for one in members}
-    obsoleted = {one.obsoletes: one for one in members if one.obsoletes}
+    obsoleted = {one.obsoletes: one for one in sorted(members, key=_upload) if one.obsoletes}
 
     def is_end(one: Version) -> bool:
         after = one.obsoleted_by
@@ -60,7 +65,7 @@ def head(members: Sequence[Version], elsewhere: Collection[str] = ()) -> str | N
     ends = [one for one in members if is_end(one)]
     if len(ends) == 1:
         return ends[0].pid
-    last = max(ends or members, key=lambda one: (one.uploaded, one.pid))
+    last = max(ends or members, key=_upload)
     # an upload date may be wrong: whoever obsoletes it is newer
     passed = {last.pid}
     while ends and (after := obsoleted.get(last.pid)) is not None and after.pid not in passed:
@@ -75,7 +80,7 @@ def chain(start: str, links: Sequence[Version]) -> list[str]:
     by_pid = {one.pid: one for one in links}
     after: dict[str, str] = {}
     before: dict[str, str] = {}
-    for one in links:
+    for one in sorted(links, key=_upload):
         for other, step in ((one.obsoletes, after), (one.obsoleted_by, before)):
             known = by_pid.get(other or "") or by_pid.get(start)
             if other and (known is None or one.speaks_for(known)):

@@ -10,7 +10,21 @@ from skep.dataone.asks import Brought, Errand
 from skep.dataone.batch import Batch
 from skep.dataone.decide import REFUSED, Decision, decide
 from skep.dataone.formats import Formats
-from skep.dataone.tables import AUDIT, BACKLOG, PUT_META, TOUCH, WAIT, alone, meta_row, narrow, narrows, readers
+from skep.dataone.tables import (
+    AUDIT,
+    BACKLOG,
+    ELSEWHERE,
+    HISTORY,
+    OPEN,
+    PUT_META,
+    TOUCH,
+    WAIT,
+    alone,
+    meta_row,
+    narrow,
+    narrows,
+    readers,
+)
 from skep.dataone.types import D1Error, Replica, SystemMetadata
 from skep.dataone.xml import render, show_time
 from skep.engines.db.base import Row, Tx, Value
@@ -22,6 +36,7 @@ from skep.topics.service import Topics
 
 #: seconds until an object that could not be brought is tried again; the last for ever
 _LADDER = (10.0, 60.0, 300.0, 1_800.0, 7_200.0, 28_800.0, 86_400.0, 86_400.0, 86_400.0, 604_800.0)
+_UNPROVED = "another node brought it meanwhile, and knows it by another kind of checksum"
 #: tries of what may be a passing mistake of the node
 _SOON = 3
 _DONE = """
@@ -79,7 +94,9 @@ class Settling:
         await batch.read(tx, node["source"], brought)
         made = _Made(node, now, self._cn, sibling, self._chance)
         found: dict[str, Decision] = {}
-        for one in brought:
+        for given in brought:
+            unproved = given.meta is not None and batch.unproved(given, given.meta)
+            one = Brought(pid=given.pid, trouble=_UNPROVED, kind="soon") if unproved else given
             if one.meta is None:
                 found[one.pid] = made.trouble(one, batch)
                 made.set_aside(one, blob)
@@ -182,13 +199,14 @@ class _Made:
         return bool(found)
 
     def _copy(self, pid: str, copy: Replica, batch: Batch, *, first: bool) -> None:
-        """Copies at our own nodes are checked by and by; what was wrong before, at once."""
-        urn, mine = copy.replica_member_node, batch.copies.setdefault(pid, {})
-        wrong = urn in mine and mine[urn].replication_status == "invalidated"
-        due = self._now + (0 if wrong else AUDIT)
-        checked = copy.replication_status == "completed" and urn in batch.members and not first
-        values: dict[str, Value] = {"status": copy.replication_status, "verified": copy.replica_verified}
-        self._add(_REPLICA, pid=pid, node=urn, due=due if checked else None, **values)
+        """Copies at our own nodes are checked by and by; what was wrong before, or not there, at once."""
+        urn, mine, status = copy.replica_member_node, batch.copies.setdefault(pid, {}), copy.replication_status
+        due = None
+        if urn in batch.members and status == "completed" and not first:
+            due = self._now + (0 if urn in mine and mine[urn].replication_status != "completed" else AUDIT)
+        elif urn in batch.members and status in OPEN:
+            due = self._now + ELSEWHERE
+        self._add(_REPLICA, pid=pid, node=urn, due=due, status=status, verified=copy.replica_verified)
         mine[urn] = copy
 
     def _store(self, meta: SystemMetadata, kind: str, place: dict[str, Value], verdict: str, batch: Batch) -> None:
@@ -196,13 +214,8 @@ class _Made:
         batch.metas[pid] = meta
         row = meta_row(meta, kind, batch.said_by[pid], self._now)  # type: ignore[arg-type]  # from the list of formats
         self._add(PUT_META, **row, **place)
-        self._add(
-            "INSERT INTO sysmeta_history (pid, serial, at, node, body) VALUES (:pid, :serial, :now, :urn, :body) "
-            "ON CONFLICT (pid, serial) DO NOTHING",
-            **{name: row[name] for name in ("pid", "serial", "body")},
-            now=self._now,
-            urn=self._node["urn"],
-        )
+        same = {name: row[name] for name in ("pid", "serial", "body")}
+        self._add(HISTORY, **same, now=self._now, urn=self._node["urn"])
         if before is not None:
             self._add(_UNREAD, pid=pid)
         if not row["public"]:
@@ -288,6 +301,9 @@ class _Made:
             self._narrowed[pid] = None
         self._add(TOUCH, pid=pid, serial=0, stamp=now)
         self._follow(batch.metas[pid])
+        if deleted and (series := batch.metas[pid].series_id):
+            # what is said of it is said of another version now
+            self._add(WAIT, work="index", pid=series, now=self._now)
 
     def _park(self, pid: str, decision: Decision, batch: Batch) -> None:
         """Not tried again before the node says that it changed, or a person does. The node is told, once."""

@@ -25,7 +25,7 @@ _FACETS, _MOST_FACETS = 100, 1_000
 #: what Solr would do with these, and we do not, would be missed in the answer
 _NOT_OFFERED = (
     *("group", "stats", "hl", "facet.range", "facet.pivot", "facet.interval", "facet.missing", "facet.offset"),
-    *("json.facet", "json.nl"),
+    *("facet.matches", "facet.excludeTerms", "json.facet", "json.nl"),
 )
 #: unless this is said of it
 _USUAL = ("false", "0", "flat", "")
@@ -34,14 +34,15 @@ _TOKEN = re.compile(
     |(?P<all>\*:\*)
     |(?P<field>(?:[A-Za-z_]\w*):)(?!\s|$)
     |(?P<quoted>"(?:[^"\\]|\\.)*")(?:[~^][\d.]*)?
-    |(?P<range>[\[{]\s*(?P<low>"[^"]*"|\S+)\s+TO\s+(?P<high>"[^"]*"|[^\s\]}]+)\s*[\]}])
-    |(?P<mark>[()]|&&|\|\||[!+-](?=\S))
+    |(?P<range>[\[{]\s*(?P<low>"[^"]*"|\S+)\s+TO\s+(?P<high>"[^"]*"|[^\s\]}]+)\s*[\]}])(?:\^[\d.]*)?
+    |(?P<mark>[()]|&&|\|\||[!+-](?=\S))(?:(?<=\))\^[\d.]*)?
     |(?P<word>(?:\\.|[^\s()"\\^~])+)(?:[~^][\d.]*)?""",
     re.VERBOSE,
 )
 _MARKS = {"&&": " and ", "||": " or ", "!": " -", "+": " ", "-": " -", "(": "(", ")": ")"}
-_HAS_ID = re.compile(r"(?<![\w:])id:\*(?=[\s)]|$)")
-_BARE = re.compile(r"[\w.:/#%@=,;'$-]+")
+_HAS_ID = re.compile(r"(?<![\w:])id:(?:\*(?=[\s)]|$)|[\[{]\s*\*\s+TO\s+\*\s*[\]}])")
+#: (what has a colon would name a field, and what begins with a minus be excluded)
+_BARE = re.compile(r"(?!-)[\w./#%@=,;'$-]+")
 _LETTER = re.compile(r"\\.|.")
 
 
@@ -96,7 +97,8 @@ def asked(params: Params, now: float) -> Asked:
         raise BadInput(f"answers cannot be written as {wt[:20]!r}", hint="wt is json, xml or csv")
     if "cursorMark" in given:
         raise BadInput("there are no cursors", hint=f"leaf with `start`, up to {MOST_DEPTH} records; narrow the query")
-    if refused := [name for name in _NOT_OFFERED if given.get(name, "") not in _USUAL]:
+    alone = (name for name in given if name.startswith("f."))  # of one field only
+    if refused := [name for name in (*_NOT_OFFERED, *alone) if given.get(name, "") not in _USUAL]:
         raise BadInput(f"`{refused[0]}` is not offered", hint="count by facet.field and facet.query")
     if given.get("q.op", "AND").upper() != "AND":
         raise BadInput("words side by side must all be there", hint="write OR between them instead of `q.op`")
@@ -105,6 +107,8 @@ def asked(params: Params, now: float) -> Asked:
         raise BadInput(f"{strange[0][:40]!r} is no field", hint="`fl` names fields, also by * and ?")
     queries = [given.get("q") or "*:*", *every("fq")]
     facet = given.get("facet") in ("true", "on")
+    if len(every("facet.query")) > _MOST_FACETS:
+        raise BadInput(f"at most {_MOST_FACETS} queries are counted at once")
     return Asked(
         " ".join(f"({ours(text, now)})" for text in queries),
         _number(given, "start", 0),
@@ -158,18 +162,25 @@ def _piece(found: re.Match[str], before: str, now: float) -> str:
         case "quoted":
             return found["quoted"]
         case "range":
-            low, high = (moment(_plain(found[name].strip('"')), now) for name in ("low", "high"))
+            low, high = (_exact(moment(_plain(found[name].strip('"')), now)) for name in ("low", "high"))
             whole = found["range"]
+            if low == high == "*" and before.endswith(":"):
+                return "* "
             return f"{whole[0]}{low} TO {high}{whole[-1]}"
         case "mark":
             return _MARKS[found["mark"]]
     return _word(found["word"], before)
 
 
+def _exact(text: str) -> str:
+    """A second is its beginning, for Solr; for us it is all of it."""
+    return re.sub(r"(T\d\d:\d\d:\d\d)Z$", r"\1.000Z", text)
+
+
 def _word(word: str, before: str) -> str:
     """Quoted where it holds what our language would read otherwise."""
     if word in ("AND", "OR", "NOT"):
-        return word.lower()
+        return f"{word.lower()} "  # a group may follow at once
     if word == "*":
         return "*" if before.endswith(":") else _EVERYTHING
     plain = _plain(word)
@@ -191,7 +202,7 @@ def _plain(text: str) -> str:
 
 def _number(given: Mapping[str, str], name: str, usual: int) -> int:
     text = given.get(name) or str(usual)
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+    if not text.isascii() or not text.isdecimal() or len(text) > 10:
         raise BadInput(f"{name} is a whole number, not {text[:40]!r}")
     return int(text)
 

@@ -12,7 +12,7 @@ from skep.dataone.formats import FormatList, Formats
 from skep.dataone.packs import Packs
 from skep.dataone.series import Version, chain, head, in_order, members
 from skep.dataone.settle import Settling
-from skep.dataone.tables import BACKLOG, STEPS, VERSION, WAIT, Stored, confided, stored, version
+from skep.dataone.tables import BACKLOG, STEPS, VERSION, WAIT, WORKED, Stored, confided, stored, version
 from skep.dataone.types import AUTHENTICATED, PUBLIC, Checksum, ObjectInfo, ObjectList, SystemMetadata
 from skep.engines.blobs.base import Blobs
 from skep.engines.db.base import Database, Row, Tx, Value, among
@@ -46,14 +46,18 @@ class Store:
         """By identifier, or by the series it is the newest of. Who may see it is the asker's business."""
         return (await self.get_many([id], deleted=deleted)).get(id) or await self._newest(id)
 
-    async def get_many(self, pids: Collection[str], *, deleted: bool = False) -> dict[str, Stored]:
+    async def get_many(
+        self, pids: Collection[str], *, deleted: bool = False, tx: Tx | None = None
+    ) -> dict[str, Stored]:
+        """`tx`: for whoever writes what follows from it."""
+        read = tx.rows if tx else self.db.read
         places, names = among(pids)
         gone = int(deleted)
         sql = f"SELECT * FROM sysmeta WHERE deleted <= :gone AND pid IN ({places})"  # noqa: S608
-        rows = await self.db.read(sql, gone=gone, **names)
+        rows = await read(sql, gone=gone, **names)
         replicas: dict[str, list[Row]] = {}
         sql = f"SELECT * FROM replica WHERE pid IN ({places}) ORDER BY node"  # noqa: S608
-        for one in await self.db.read(sql, **names) if rows else ():
+        for one in await read(sql, **names) if rows else ():
             replicas.setdefault(one["pid"], []).append(one)
         return {row["pid"]: stored(row, replicas.get(row["pid"], ())) for row in rows}
 
@@ -102,7 +106,7 @@ class Store:
         claims. Another node's word on that counts for nothing, nor does what not all who read the one may read."""
         places, names = among(objects)
         found = dict(objects)
-        condition = f"(obsoletes IN ({places}) OR obsoleted_by IN ({places})) ORDER BY uploaded"
+        condition = f"(obsoletes IN ({places}) OR obsoleted_by IN ({places})) ORDER BY uploaded, pid"
         others = await self._versions(condition, **names)
         told = await self.get_many([one.pid for one in others]) if others else {}
         metas = {pid: one.meta for pid, one in told.items()}
@@ -134,16 +138,20 @@ class Store:
                 break
 
     async def contents(self, objects: Iterable[Stored]) -> AsyncIterator[tuple[Stored, bytes]]:
-        """Bytes of several that have a `blob`, as they lie there: what was brought together is read together."""
+        """Bytes of several that have a `blob`, as they lie there: what was brought together is read together. What is
+        lost is left out."""
         blob, begin, kept = "", 0, b""
         for one in sorted(objects, key=lambda one: (one.blob or "", one.start)):
             size = one.meta.size
             if one.blob != blob or one.start + size > begin + len(kept):
                 blob, begin, kept = one.blob or "", one.start, b""
-                async for chunk in self.blobs.open(blob, begin):
-                    kept += chunk
-                    if len(kept) >= size:
-                        break
+                try:
+                    async for chunk in self.blobs.open(blob, begin):
+                        kept += chunk
+                        if len(kept) >= size:
+                            break
+                except NotFound:
+                    continue
             yield one, kept[one.start - begin : one.start - begin + size]
 
     async def keeps(self, blob: str) -> bool:
@@ -276,10 +284,7 @@ class Store:
         """These are done, as they were read; what changed again meanwhile stays."""
 
         async def remove(tx: Tx) -> None:
-            await tx.many(
-                "DELETE FROM backlog WHERE work = :work AND pid = :pid AND at = :at",
-                [{"work": work, "pid": pid, "at": at} for pid, at in done],
-            )
+            await tx.many(WORKED, [{"work": work, "pid": pid, "at": at} for pid, at in done])
 
         await self.db.write(remove)
 

@@ -119,13 +119,23 @@ PUT_META = """
         blob = COALESCE(excluded.blob, sysmeta.blob), start = COALESCE(excluded.start, sysmeta.start),
         stamp = CASE WHEN excluded.stamp > sysmeta.stamp THEN excluded.stamp ELSE sysmeta.stamp + 1 END
 """
+HISTORY = """
+    INSERT INTO sysmeta_history (pid, serial, at, node, body) VALUES (:pid, :serial, :now, :urn, :body)
+    ON CONFLICT (pid, serial) DO NOTHING
+"""
 #: also when it waits already: whoever is at it now sees that it was not the last time
 WAIT = """
     INSERT INTO backlog (work, pid, at) VALUES (:work, :pid, :now) ON CONFLICT (work, pid) DO UPDATE
     SET at = CASE WHEN excluded.at > backlog.at THEN excluded.at ELSE backlog.at + 0.000001 END
 """
+#: it is done, as it was read: what changed again meanwhile stays
+WORKED = "DELETE FROM backlog WHERE work = :work AND pid = :pid AND at = :at"
 #: seconds after which a copy is compared with its checksum again
 AUDIT = 30 * 86_400.0
+#: a copy is yet to be made; who was asked for it by another Coordinating Node is asked by us after so many seconds
+OPEN, ELSEWHERE = ("queued", "requested"), 2 * 86_400.0
+#: what lacks copies waits here
+UNMET = "unmet"
 #: rung when there is more to index or to replicate
 BACKLOG = "dataone.backlog"
 decode_meta = msgspec.msgpack.Decoder(SystemMetadata).decode
@@ -222,3 +232,9 @@ async def alone(tx: Tx) -> None:
     """Whoever decides anything of objects and their copies does so one after the other: two nodes may offer one object
     at the same moment. Before any row of them is locked."""
     await tx.rows("SELECT id FROM dataone_lock WHERE id = 0 FOR UPDATE")
+
+
+async def welcome(tx: Tx, now: float) -> None:
+    """There is somebody who may take what nobody could."""
+    await alone(tx)  # whoever looks for somebody just now finds this one, or what it leaves waiting is moved
+    await tx.rows("UPDATE backlog SET at = :now WHERE work = :work", now=now, work=UNMET)

@@ -47,6 +47,12 @@ def wanted(meta: SystemMetadata) -> int:
     return policy.number_replicas if policy and policy.replication_allowed and not meta.archived else 0
 
 
+def may_have(meta: SystemMetadata, urn: str) -> bool:
+    """May this node be asked for a copy, as far as the object is concerned?"""
+    policy = meta.replication_policy
+    return policy is not None and wanted(meta) > 0 and urn not in policy.blocked_member_node
+
+
 def plan(meta: SystemMetadata, nodes: Sequence[Node], held: Collection[str], loads: Mapping[str, Load]) -> Plan:
     """`held`: who has a copy, was asked for one, or failed not long ago."""
     policy = meta.replication_policy

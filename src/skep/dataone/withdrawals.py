@@ -11,12 +11,17 @@ from skep.engines.records.base import OneOf, Records
 
 #: numbers that are gone through at a time
 _AT_ONCE = 1_000
+#: what is narrowed once more has another number: whoever looks for all that was narrowed up to now looks up to here
+_ANY = (1 << 63) - 1
 _NEWEST = "SELECT narrowed FROM sysmeta WHERE narrowed > :since ORDER BY narrowed DESC LIMIT 1"
-#: the objects themselves; and whatever a map that is private now says something of, as their records tell of it
+#: the objects themselves; and whatever a map that is private now says something of, and the versions before and after
+#: an object that is: their records tell of it
 _NARROWED = """
-    WITH fewer AS (SELECT pid, public FROM sysmeta WHERE narrowed > :since AND narrowed <= :upto),
+    WITH fewer AS (SELECT pid, public, obsoletes, obsoleted_by FROM sysmeta
+        WHERE narrowed > :since AND narrowed <= :upto),
     said AS (SELECT one, other FROM relation JOIN fewer ON fewer.pid = relation.map WHERE fewer.public = 0),
-    named AS (SELECT one AS id FROM said UNION SELECT other FROM said)
+    named AS (SELECT one AS id FROM said UNION SELECT other FROM said UNION SELECT obsoletes FROM fewer WHERE public = 0
+        UNION SELECT obsoleted_by FROM fewer WHERE public = 0)
     SELECT pid FROM fewer UNION SELECT pid FROM sysmeta WHERE pid IN (SELECT id FROM named)
     UNION SELECT pid FROM sysmeta WHERE series IN (SELECT id FROM named)
 """
@@ -46,7 +51,8 @@ class Withdrawals:
             async with self.lock:
                 upto = min(newest, self._done + _AT_ONCE)
                 if self._done < upto:
-                    await self._withdraw(await self._between(self._done, upto), upto)
+                    pids = await self._between(self._done, upto if upto < newest else _ANY)
+                    await self._withdraw(pids, upto)
         return self._done
 
     async def take(self, pids: Collection[str]) -> None:
@@ -56,8 +62,7 @@ class Withdrawals:
 
     async def since(self, number: int) -> set[str]:
         """Objects that must not have a record made of what was known at this number."""
-        newest = await self._newest(number)
-        return await self._between(number, newest) if newest > number else set()
+        return await self._between(number, _ANY) if await self._newest(number) > number else set()
 
     async def _newest(self, since: int) -> int:
         rows = await self._db.read(_NEWEST, since=since)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import msgspec
 from lxml import etree
 
+from skep.dataone.pids import LONGEST
 from skep.dataone.science.reading import SAFE, Element
 
 MOST_STATEMENTS = 500_000
@@ -71,8 +72,17 @@ def resource_map(chunks: Iterable[bytes]) -> ResourceMap:
     except etree.XMLSyntaxError as error:
         raise ValueError(f"the map is no XML: {error}") from None
     named = {kind: [(pid(names, one), pid(names, other)) for one, other in pairs] for kind, pairs in links.items()}
-    members = dict.fromkeys(member for _, member in named["member"])
-    return ResourceMap(list(members), {kind: list(dict.fromkeys(pairs)) for kind, pairs in _derived(named).items()})
+    members = dict.fromkeys(member for _, member in named["member"] if _possible(member))
+    derived = {
+        kind: list(dict.fromkeys(pair for pair in pairs if all(map(_possible, pair))))
+        for kind, pairs in _derived(named).items()
+    }
+    return ResourceMap(list(members), derived)
+
+
+def _possible(name: str) -> bool:
+    """No object has a longer name, or one that holds a NUL; and not every database could keep it."""
+    return len(name) <= LONGEST and "\0" not in name
 
 
 def _derived(said: Mapping[str, Pairs]) -> dict[str, Pairs]:
@@ -119,7 +129,7 @@ def pid(names: dict[str, str], uri: str) -> str:
 
 def _nodes(chunks: Iterable[bytes]) -> Iterable[Element]:
     """Everything that is said something about. What was read goes: the parser would keep it."""
-    parser = etree.XMLPullParser(events=("start", "end"), **SAFE)
+    parser = etree.XMLPullParser(events=("start", "end"), **SAFE, remove_comments=True, remove_pis=True)
     depth = 0
     for chunk in chunks:
         parser.feed(chunk)

@@ -35,6 +35,8 @@ _DATE = re.compile(
     r"(?:Z|[+-]\d\d:\d\d)?",
     re.ASCII,
 )
+#: the years that a date can name, in seconds
+_FIRST, _END = datetime.min.replace(tzinfo=UTC).timestamp(), datetime(9999, 12, 31, tzinfo=UTC).timestamp() + 86_400
 #: where a document says several times what its record holds once
 _LOWEST = {"beginDate", "southBoundCoord", "westBoundCoord"}
 _HIGHEST = {"endDate", "northBoundCoord", "eastBoundCoord"}
@@ -79,7 +81,7 @@ def document(body: bytes) -> Element:
     inside = root.getroottree().docinfo.internalDTD
     if inside is not None and next(iter(inside.iterentities()), None) is not None:
         raise ValueError("the document declares entities, which are not read")
-    if any("}" in one.tag for one in root.iterchildren("*")):
+    if _path("boolean(.//*[namespace-uri()])")(root):
         for element in root.iter("*"):
             element.tag = element.tag.rpartition("}")[2]
     return root
@@ -167,7 +169,11 @@ def instant(text: str) -> float:
     if zone and zone != "Z":
         digits = zone[1:].replace(":", "")
         away = (1 if zone[0] == "+" else -1) * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return (date - away).timestamp() + int(second or 0) + float(fraction or 0)
+    # (finer parts of the last second of all years would be rounded up, into a year that nobody can write)
+    seconds = date.timestamp() - away.total_seconds() + int(second or 0) + float((fraction or "0")[:4])
+    if not _FIRST <= seconds < _END:
+        raise ValueError(f"{text[:100]!r} is in no year that can be written")
+    return seconds
 
 
 def _check_box(done: Read) -> None:

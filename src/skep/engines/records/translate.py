@@ -94,7 +94,14 @@ class Translator:
     def _like(self, asked: Like) -> Query:
         parts = parts_of(self._analyzer, asked)
         pattern = "".join(_ANY[part] if n % 2 else _META.sub(r"\\\g<0>", part) for n, part in enumerate(parts))
-        return Query.regex_query(self._schema, asked.field.name, pattern)
+        try:
+            return Query.regex_query(self._schema, asked.field.name, pattern)
+        except ValueError:
+            raise BadQuery(
+                f"{''.join(parts)[:100]!r} is too long for a search by parts",
+                hint="write fewer stars, question marks and letters",
+                column=asked.column,
+            ) from None
 
     def _range(self, asked: Range) -> Query:
         name, low, after = asked.field.name, asked.bounds.low, asked.bounds.after

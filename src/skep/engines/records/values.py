@@ -11,7 +11,7 @@ import msgspec
 from skep.engines.records.base import Field, FieldType, Record, Value
 from skep.errors import BadInput, BadQuery
 
-_DATE = re.compile(r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?Z?)?)?)?")
+_DATE = re.compile(r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:T(\d\d):(\d\d)(?::(\d\d)(\.\d+)?)?Z?)?)?)?")
 _INT_RANGE = range(-(1 << 63), 1 << 63)
 _MOST_ID = 1000
 
@@ -59,12 +59,17 @@ _EXAMPLES["date"] = "a date, such as 2001, 2001-05, 2001-05-03 or 2001-05-03T12:
 
 
 def _period(text: str) -> Bounds:
-    """A year, month, day, minute or second. ValueError when there is no such day."""
+    """A year, month, day, minute, second or millisecond. ValueError when there is no such day."""
     found = _DATE.fullmatch(text)
     if not found:
         raise ValueError(text)
-    year, month, day, hour, minute, second = (int(part) if part else None for part in found.groups())
+    *parts, fraction = found.groups()
+    year, month, day, hour, minute, second = (int(part) if part else None for part in parts)
     start = datetime(year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0, tzinfo=UTC).timestamp()
+    if fraction:
+        # divided, not added up, as whoever put a date in milliseconds has divided it
+        whole = int(start) * 1000 + int(fraction[1:4].ljust(3, "0"))
+        return Bounds(whole / 1000, (whole + 1) / 1000)
     if month is None:
         days = sum(monthrange(year or 1, nth)[1] for nth in range(1, 13))
     elif day is None:

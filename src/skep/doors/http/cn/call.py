@@ -44,6 +44,8 @@ class Call(msgspec.Struct, frozen=True):
     def pid(self) -> str:
         if not self.names:
             raise BadInput("there is no identifier in the path")
+        if len(self.names) > 1:
+            raise BadInput("there is more than an identifier in the path", hint="inside an identifier / is %2F")
         return decode(self.names[0])
 
     def asked(self, name: str) -> str:

@@ -5,6 +5,8 @@ from email.utils import formatdate
 from typing import get_args
 from urllib.parse import unquote
 
+from msgspec.structs import replace
+
 from skep.dataone.index import subjects
 from skep.dataone.pids import check
 from skep.dataone.tables import Stored
@@ -88,6 +90,7 @@ async def reservation(call: Call) -> Answer:
     call.caller.need("read")
     # (a subject may hold blanks)
     subject = unquote(call.names[1]) if len(call.names) > 1 else call.asked("subject")
+    call = replace(call, names=call.names[:1])
     if await call.cn.store.reserved_for(call.pid) != subject:
         raise NotFound(f"{call.pid!r} is not reserved for {subject!r}")
     return Answer()

@@ -77,8 +77,12 @@ async def _send(answer: Answer, version: int, send: Send) -> None:
     if isinstance(body, Doc):
         body, media = render(body, version), _XML
     headers: dict[str, str] = {"content-type": media, **answer.headers}
+    first = b""
     if isinstance(body, bytes):
         headers.setdefault("content-length", str(len(body)))
+    else:
+        # what cannot be read is an error, which must be known before the answer begins
+        first = await anext(body, b"")
     # what nodes say of objects is in them: a line break there must not begin a header of its own
     encoded = [
         (name.encode(), _CONTROLS.sub(" ", value).encode("latin-1", "replace")) for name, value in headers.items()
@@ -87,6 +91,7 @@ async def _send(answer: Answer, version: int, send: Send) -> None:
     if isinstance(body, bytes):
         await send({"type": "http.response.body", "body": body, "more_body": False})
         return
+    await send({"type": "http.response.body", "body": first, "more_body": True})
     async for chunk in body:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
