@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,12 +11,15 @@ import pytest
 
 from skep.config import Settings
 from skep.doors.http.app import create_app
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound, SkepError, TooLarge
+from skep.errors import BadInput, Conflict, NotAllowed, NotFound, SkepError, TooLarge, Unavailable
 from skep.model.caller import SYSTEM, Caller
+from skep.model.package import Package
+from skep.packages.service import Packages
+from skep.packages.turns import Turns
 from skep.testing.offers import put_object
 from tests.dataone.objects import NODE, meta_of
 from tests.packages.making import files, tar, zipped
-from tests.tasks.house import Engine
+from tests.tasks.house import Engine, MovableClock
 
 READER = Caller("reader", frozenset({"read"}))
 REF = "org.example/bench/1.0"
@@ -80,6 +84,39 @@ async def test_of_many_pushes_at_once_one_wins(engine: Engine) -> None:
     ended = await asyncio.gather(*(room.push(SYSTEM, pieces(body)) for body in bodies), return_exceptions=True)
     assert sorted(type(one).__name__ for one in ended) == ["Conflict"] * 3 + ["Package"]
     assert await blobs(engine) == {(await room.show(SYSTEM, "org.example/bench/3.0")).blob}
+
+
+async def test_what_one_coordinator_stores_another_does_not_delete(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, body = engine.core.packages, tar(files())
+    there = Packages(here._db, here._clock, here.blobs, tmp_path, (1 << 30, 1 << 30), here._elsewhere)
+    await here.push(SYSTEM, pieces(body))
+    delete, pushing = here.blobs.delete, list[asyncio.Task[Package]]()
+
+    async def delayed(id: str) -> None:
+        """Somebody pushes the same bytes at this moment, and could be done long ago."""
+        pushing.append(asyncio.create_task(there.push(SYSTEM, pieces(body))))
+        await asyncio.wait(pushing, timeout=0.5)
+        monkeypatch.undo()
+        await delete(id)
+
+    monkeypatch.setattr(here.blobs, "delete", delayed)
+    await here.remove(SYSTEM, REF)
+    package = await pushing[0]
+    assert (await here.show(SYSTEM, REF)).blob == package.blob
+    assert await blobs(engine) == {package.blob}
+
+
+async def test_a_turn_that_nobody_keeps_is_over(engine: Engine) -> None:
+    clock = MovableClock()
+    turns = Turns(engine.core.packages._db, clock)
+    async with turns.of("b") as first:
+        clock.ahead += 31
+        async with turns.of("b") as second:
+            with pytest.raises(Unavailable, match="took too long"):
+                await turns._db.write(lambda tx: turns.need(tx, "b", first))
+            await turns._db.write(lambda tx: turns.need(tx, "b", second))
 
 
 async def test_nothing_is_left_of_what_is_refused(engine: Engine) -> None:
