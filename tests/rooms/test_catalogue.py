@@ -166,5 +166,8 @@ async def test_orders_and_changes_are_in_the_audit_for_admins(house: House) -> N
     assert {one.verb for one in (await audit.list(SYSTEM, about=sources[3])).items} == {"order.hold"}
     with pytest.raises(NotAllowed):
         await audit.list(WRITER)
-    with pytest.raises(BadInput):
-        await audit.list(SYSTEM, page="x")
+    for page in ("x", "-1", "1.5", "\u0661", "9" * 5_000):
+        with pytest.raises(BadInput, match="page token"):
+            await audit.list(SYSTEM, page=page)
+        with pytest.raises(BadInput, match="page token"):
+            await house.sources.changes(SYSTEM, sources[0], page=page)

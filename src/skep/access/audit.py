@@ -4,8 +4,7 @@ import asyncio
 
 from skep.clock import Clock
 from skep.engines.db.base import Database, Tx, insert
-from skep.errors import BadInput
-from skep.model.answers import Audited, Page
+from skep.model.answers import Audited, Page, shown_before
 from skep.model.caller import Caller
 
 _KEEP_SECONDS, _SWEEP_SECONDS = 90 * 86_400.0, 3_600.0
@@ -23,9 +22,7 @@ class Audit:
     async def list(self, caller: Caller, *, about: str = "", page: str = "", limit: int = 100) -> Page[Audited]:
         """The newest first. `about`: a verb such as `source.move`, or part of what it is about."""
         caller.need("admin")
-        if page and not page.isdecimal():
-            raise BadInput(f"{page!r} is not a page token of this list", hint="use `next_page` of the answer before")
-        skip = int(page) if page else 0
+        skip = shown_before(page)
         rows = await self._db.read(
             "SELECT * FROM audit WHERE :about = '' OR verb = :about OR caller = :about OR what LIKE :part "
             "ORDER BY at DESC, verb, what LIMIT :limit OFFSET :skip",

@@ -21,7 +21,8 @@ from skep.dataone.types import AUTHENTICATED, PUBLIC
 from skep.dataone.withdrawals import Withdrawals
 from skep.engines.db.base import Database, Tx, among, upsert
 from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
-from skep.errors import BadInput, NotFound, TooLarge
+from skep.errors import NotFound, TooLarge
+from skep.model.answers import shown_before
 from skep.model.caller import Caller
 from skep.model.dataone import Indexing
 from skep.model.search_answers import RecordHit, RecordPage
@@ -284,11 +285,7 @@ class RecordIndex:
 
     async def find(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         """What `type:record` asks for."""
-        if page and not (page.isdecimal() and len(page) < 10):
-            raise BadInput(
-                f"{page[:40]!r} is not a page token of this search", hint="use `next_page` of the answer before"
-            )
-        start = int(page or 0)
+        start = shown_before(page)
         found = await self.search(caller, Ask(words, start=start, limit=limit))
         hits = [
             RecordHit(one.id, str(one.values.get("title", one.id)), _brief(one), score=one.score)

@@ -1,10 +1,12 @@
 """What the API answers with, beside the nouns themselves: the doors encode it, the client decodes it."""
 
+import re
 from base64 import b64decode
 from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+from skep.errors import BadInput
 from skep.model.benchmark import Commit
 from skep.model.caller import Scope
 from skep.model.log import LogLine
@@ -14,12 +16,20 @@ from skep.model.source import Source
 from skep.model.task import Context, Stream, Task, TaskState
 
 T = TypeVar("T")
+_COUNT = re.compile("[0-9]{0,9}")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
     #: give it back as `page` for what follows; empty at the end
     next_page: str = ""
+
+
+def shown_before(page: str) -> int:
+    """How many the pages before this one had, where `next_page` is just their number."""
+    if not _COUNT.fullmatch(page):
+        raise BadInput(f"{page[:40]!r} is not a page token of this list", hint="use `next_page` of the answer before")
+    return int(page or 0)
 
 
 class Added(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from skep.analysis import licence
 from skep.engines.db.base import Database, Row, Value, among
 from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
-from skep.errors import BadInput
+from skep.model.answers import shown_before
 from skep.model.caller import Caller, Visibility
 from skep.model.report import Report
 from skep.model.search_answers import RecordHit, RecordPage
@@ -132,11 +132,7 @@ class ReportRecords:
 
     async def search(self, caller: Caller, words: str, limit: int, page: str) -> RecordPage:
         """What `type:report` asks for."""
-        if page and not (page.isdecimal() and len(page) < 10):
-            raise BadInput(
-                f"{page[:40]!r} is not a page token of this search", hint="use `next_page` of the answer before"
-            )
-        start = int(page or 0)
+        start = shown_before(page)
         visible = [one for one in _VISIBILITIES if caller.sees(one)]
         found = await self._records.search(
             KIND.name, Ask(words, only=(OneOf("visibility", visible),), start=start, limit=limit)

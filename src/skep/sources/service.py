@@ -11,7 +11,7 @@ from skep.clock import Clock
 from skep.engines.db.base import Database, Row, Tx
 from skep.errors import BadInput, Conflict, NotFound
 from skep.fleet.service import Fleet
-from skep.model.answers import Added, Fetching, Page
+from skep.model.answers import Added, Fetching, Page, shown_before
 from skep.model.caller import Caller, Visibility
 from skep.model.ids import new_id
 from skep.model.source import Change, Held, Source, SourceSettings
@@ -240,9 +240,7 @@ class Sources:
 
     async def changes(self, caller: Caller, ref: str, *, page: str = "", limit: int = 100) -> Page[Change]:
         source = await self.show(caller, ref)
-        if page and not page.isdecimal():
-            raise BadInput(f"{page!r} is not a page token of this list", hint="use `next_page` of the answer before")
-        skip = int(page) if page else 0
+        skip = shown_before(page)
         rows = await self._db.read(
             "SELECT * FROM change WHERE source = :id AND (:private = 1 OR visibility = 'public') "
             "ORDER BY at DESC, seq DESC, id LIMIT :limit OFFSET :skip",
