@@ -15,7 +15,9 @@ from skep.fleet.service import Fleet
 from skep.sources.service import Sources
 from skep.testing.membernode import MemberNode
 from skep.topics.service import Topics
+from tests.dataone.cn_house import Served, served
 from tests.dataone.farm import CN, Farm
+from tests.dataone.library import Library, library_of
 from tests.rooms.house import MovedClock
 
 
@@ -45,6 +47,18 @@ async def farm(database: Database, tmp_path: Path) -> AsyncIterator[Farm]:
     found = await Farm(database, tmp_path).start()
     yield found
     await found.close()
+
+
+@pytest.fixture
+async def library(store: Store, tmp_path: Path) -> AsyncIterator[Library]:
+    async with library_of(store, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def cn(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path / "cn") as running:
+        yield running
 
 
 @pytest.fixture

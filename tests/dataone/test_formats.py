@@ -1,8 +1,5 @@
 """The list of object formats: what is shipped, what is learned, and what follows from it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from skep.dataone.client import NodeClient, Refused
@@ -13,7 +10,7 @@ from skep.errors import SkepError
 from skep.sources.git.guard import Guard
 from skep.sources.git.lsrefs import ca_bundle
 from skep.testing.membernode import Faults, MemberNode
-from tests.dataone.cn_house import Served, served
+from tests.dataone.cn_house import Served
 from tests.dataone.farm import Farm
 
 NEW = "https://formats.example/new"
@@ -21,12 +18,6 @@ NEW = "https://formats.example/new"
 
 def listed(type: FormatType = "METADATA") -> ObjectFormatList:
     return ObjectFormatList((ObjectFormat(NEW, "New", type),), 1, 0, 1)
-
-
-@pytest.fixture
-async def cn(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path / "cn") as running:
-        yield running
 
 
 async def test_objects_of_a_format_that_turns_out_to_be_metadata_are_fetched(farm: Farm, node: MemberNode) -> None:

@@ -1,8 +1,6 @@
 """Records in Skep's own search, and the page of each."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,9 @@ from skep.model.caller import SYSTEM
 from skep.testing.documents import ORE, eml, resource_map
 from skep.testing.membernode import MemberNode
 
-from .cn_house import Served, served
+from .cn_house import Served
 
 TRICKY = 'a/b?c#d&<e>"ü'
-
-
-@pytest.fixture
-async def cn(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as running:
-        yield running
 
 
 async def test_search_leads_to_the_page(cn: Served) -> None:

@@ -1,7 +1,6 @@
 """What one node says of another's objects: it hides none of them and takes over no series, whatever names it writes."""
 
-from collections.abc import AsyncIterator, Collection
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -13,17 +12,11 @@ from skep.engines.db.base import Tx
 from skep.testing.documents import ORE, eml, resource_map
 from skep.testing.offers import put_object
 
-from .cn_house import Served, served
+from .cn_house import Served
 from .objects import NODE, meta_of
 
 EVIL, CN_B = "urn:node:Evil", "urn:node:cnB"
 THEIRS = {"submitter": "eve", "rights_holder": "eve"}
-
-
-@pytest.fixture
-async def cn(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as running:
-        yield running
 
 
 async def current(cn: Served) -> list[str]:
