@@ -106,7 +106,7 @@ class Member:
     def stop(self, how: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         self._reader.join(30)
         if self.process.stderr is not None:
             self.process.stderr.close()

@@ -34,7 +34,7 @@ def url(opensearch: OpenSearchNode) -> Iterator[str]:
 def on_server(url: str, path: str, method: str = "GET") -> Any:
     """As an operator would ask it, behind Skep's back."""
     address, prefix = url.removeprefix("opensearch://").split("/")
-    answer = httpx.request(method, f"http://{address}/{path.format(prefix=prefix)}")
+    answer = httpx.request(method, f"http://{address}/{path.format(prefix=prefix)}", timeout=60)
     assert answer.is_success, answer.text
     return answer.json()
 

@@ -51,7 +51,7 @@ async def records(url: str, tmp_path: Path) -> AsyncIterator[Records]:
 
 
 async def ids(records: Records, text: str, **more: object) -> list[str]:
-    page = await records.search("papers", Ask(text, **more))  # type: ignore[arg-type]
+    page = await records.search("papers", Ask(text, **{"seconds": 60.0, **more}))  # type: ignore[arg-type]
     found = [record.id for record in page.records]
     return found if "sort" in more else sorted(found)
 

@@ -58,10 +58,11 @@ async def main():
     await records.declare(PAPERS)
     await records.filled("papers")
     n = 0
-    while True:
+    while n < 400:  # as many as are found at once
         await records.put("papers", [Record(f"r{n}-{part}", {"title": "ice", "words": n}) for part in "xy"])
         print(n, flush=True)
         n += 1
+    await asyncio.Event().wait()
 
 asyncio.run(main())
 """

@@ -11,7 +11,7 @@ from skep.sources.git.kind import GitKind
 from skep.testing.forge import Forge, Repo
 from skep.testing.forge.follower import Follow, Follower
 
-SETTINGS = Settings(allow_networks=("127.0.0.0/8",), look_timeout=10.0, fetch_timeout=60.0, allow_local=True)
+SETTINGS = Settings(allow_networks=("127.0.0.0/8",), look_timeout=60.0, fetch_timeout=300.0, allow_local=True)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 from skep.model.source import Failure
 from skep.sources.base import Moved
 from skep.sources.git import bringing
+from skep.sources.git import locked as locking
 from skep.sources.git.kind import GitKind
 from skep.sources.git.locked import locked
 from skep.testing.forge import Forge, Repo
@@ -143,8 +144,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_a_killed_worker_leaves_orphans_that_are_waited_for(
-    forge: Forge, follow: Follow, kind: GitKind, data: Path, upstream: Upstream
+    forge: Forge, follow: Follow, kind: GitKind, data: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(locking, "_PATIENCE", 120.0)
     repo = forge.create("org/repo", {"a": b"1"})
     one = follow(f"file://{repo.folder}")
     await one.succeed()
@@ -155,7 +157,8 @@ async def test_a_killed_worker_leaves_orphans_that_are_waited_for(
         )
         assert worker.stdout and await worker.stdout.readline() == b"looked\n"
         await asyncio.sleep(delay)
-        os.kill(worker.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
         await worker.wait()
         assert await kind.mend(one.held) is None
         assert await one.succeed() == upstream(repo)
@@ -197,8 +200,9 @@ async def test_half_a_mirror_is_made_again(forge: Forge, follow: Follow, kind: G
 
 
 async def test_two_fetches_of_one_source_take_turns(
-    forge: Forge, kind: GitKind, follow: Follow, upstream: Upstream
+    forge: Forge, kind: GitKind, follow: Follow, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(locking, "_PATIENCE", 120.0)
     repo = forge.create("org/repo", {"a": b"1"})
     one = follow(forge.url("org/repo"))
     await one.succeed()

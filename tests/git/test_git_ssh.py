@@ -12,7 +12,7 @@ import pytest
 from skep.sources.base import Same
 from skep.testing.forge import Repo
 from skep.testing.forge.follower import Follow
-from skep.testing.server import free_port
+from skep.testing.server import free_port, listening
 
 Upstream = Callable[[Repo], dict[str, str]]
 
@@ -53,16 +53,7 @@ class Sshd:
         self._child = await asyncio.create_subprocess_exec(
             program, "-D", "-e", "-f", str(config), stderr=subprocess.DEVNULL
         )
-        for _ in range(500):
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.02)
-                continue
-            writer.close()
-            await writer.wait_closed()
-            return
-        raise AssertionError("sshd does not listen")
+        await listening(self.port, 60)
 
     async def stop(self) -> None:
         if self._child is not None and self._child.returncode is None:
@@ -87,11 +78,10 @@ async def agent(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[No
     """Holds the key that the server knows, as the user's own agent would."""
     path = sshd.folder / "agent"
     child = await asyncio.create_subprocess_exec("ssh-agent", "-D", "-a", str(path), stdout=subprocess.DEVNULL)
-    while not path.exists():
-        await asyncio.sleep(0.01)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-    adding = await asyncio.create_subprocess_exec("ssh-add", "-q", str(sshd.folder / "mine"))
-    assert await adding.wait() == 0
+    async with asyncio.timeout(60):
+        while await (await asyncio.create_subprocess_exec("ssh-add", "-q", str(sshd.folder / "mine"))).wait():
+            await asyncio.sleep(0.05)  # it does not listen yet
     yield
     child.terminate()
     await child.wait()

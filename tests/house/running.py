@@ -114,7 +114,7 @@ class RunningSkep:
         return self._end()
 
     def _end(self) -> int:
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         self._reader.join(30)
         if self.process.stderr is not None:
             self.process.stderr.close()

@@ -63,7 +63,7 @@ class Model:
 
 
 async def found(searcher: TrigramSearcher, word: str, rank: bool) -> Places:
-    hits = searcher.search(Term("content", word, False, True), VISIBLE, Limits(lines=10_000, rank=rank))
+    hits = searcher.search(Term("content", word, False, True), VISIBLE, Limits(lines=10_000, rank=rank, seconds=60.0))
     places = {(hit.source, hit.path, line.number) async for hit in hits for line in hit.lines}
     assert hits.counted.exact
     assert hits.counted.lines == len(places)

@@ -119,9 +119,9 @@ async def test_a_definition_is_found_behind_a_thousand_uses(searcher: TrigramSea
     entry = Entry(defined.blob, [Definition(10, 6, 2, 1, name_number(b"needle"))], b"")
     assert await searcher.annotate(write_book(tmp_path, "bok_1", [entry], 1))
     for text in ("needle", "NEEDLE", "needle(", "def needle"):
-        hits = [hit async for hit in searcher.search(word(text), VISIBLE, Limits(lines=5, look=10))]
+        hits = [hit async for hit in searcher.search(word(text), VISIBLE, Limits(lines=5, look=10, seconds=60.0))]
         assert hits[0].path == "z/deep.py"
-    hits = [hit async for hit in searcher.search(word("x = needle"), VISIBLE, Limits(lines=5, look=10))]
+    hits = [hit async for hit in searcher.search(word("x = needle"), VISIBLE, Limits(lines=5, look=10, seconds=60.0))]
     assert hits[0].path.startswith("a/")
 
 
@@ -183,16 +183,16 @@ async def test_counting_goes_on_where_showing_ends(searcher: TrigramSearcher, tm
     shards = TrigramBuilder().build(1, files, tmp_path / "built", lambda _: None)
     assert await searcher.adopt(Delta("src_1", 1, (Tip("main", "c1"),), None, shards), fence())
     for rank, count in itertools.product((True, False), (0, 100, 10_000)):
-        hits = searcher.search(word("word"), VISIBLE, Limits(lines=5, look=10, rank=rank, count=count))
+        hits = searcher.search(word("word"), VISIBLE, Limits(lines=5, look=10, rank=rank, count=count, seconds=60.0))
         shown = [hit async for hit in hits]
         assert sum(len(hit.lines) for hit in shown) == 5
         assert hits.partial
         if count == 10_000:
             assert hits.counted == Counted(300, 600, True)
         assert hits.counted.lines >= min(count, 600)
-    hits = searcher.search(word("word"), VISIBLE, Limits(lines=50, files=3, count=1000))
+    hits = searcher.search(word("word"), VISIBLE, Limits(lines=50, files=3, count=1000, seconds=60.0))
     assert len([hit async for hit in hits]) == 3
-    hits = searcher.search(word("f0", "path"), VISIBLE, Limits(lines=1000))
+    hits = searcher.search(word("f0", "path"), VISIBLE, Limits(lines=1000, seconds=60.0))
     assert len([hit async for hit in hits]) == 100
     assert hits.counted == Counted(100, 0, True)
 

@@ -52,7 +52,9 @@ async def test_files_of_a_name_are_found_behind_many_of_a_folder(searcher: Trigr
     named = dict.fromkeys((b"x/research.c", b"y/search.c", b"z/search"), b"x\n")
     await adopt({b"a/search/%03d.c" % n: b"x\n" for n in range(300)} | named)
     for text in ("search", "/sea(r)ch/"):
-        hits = searcher.search(ask(f"type:path {text}").query, VISIBLE, Limits(lines=5, look=10, explain=True))
+        hits = searcher.search(
+            ask(f"type:path {text}").query, VISIBLE, Limits(lines=5, look=10, explain=True, seconds=60.0)
+        )
         found = [hit async for hit in hits]
         names = [(hit.path, [reason.name for reason in hit.why]) for hit in found]
         assert names[:3] == [
@@ -89,7 +91,7 @@ async def test_lines_are_those_of_the_parts_that_are_true(searcher: TrigramSearc
     wanted = {"a.py": [1, 4], "c.go": [2, 4], "d.py": [1, 4]}
     found = await find(searcher, parse(text))
     assert {hit.path: [line.number for line in hit.lines] for hit in found} == wanted
-    counting = searcher.search(parse(text), VISIBLE, Limits(lines=1, count=100, rank=False))
+    counting = searcher.search(parse(text), VISIBLE, Limits(lines=1, count=100, rank=False, seconds=60.0))
     assert len([hit async for hit in counting]) == 1
     assert counting.counted == Counted(3, 6, True)
 
@@ -108,19 +110,21 @@ async def test_only_what_the_caller_may_see(searcher: TrigramSearcher, adopt: Ad
 
 async def test_limits(searcher: TrigramSearcher, adopt: Adopt) -> None:
     await adopt({b"f%02d" % n: b"word\n" * 10 for n in range(20)})
-    hits = searcher.search(parse("word"), VISIBLE, Limits(lines=15, lines_per_file=4))
+    hits = searcher.search(parse("word"), VISIBLE, Limits(lines=15, lines_per_file=4, seconds=60.0))
     found = [hit async for hit in hits]
     assert [len(hit.lines) for hit in found] == [4, 4, 4, 3]
     assert all(hit.more for hit in found)
     assert hits.partial
-    hits = searcher.search(parse("file:f"), VISIBLE, Limits(lines=7))
+    hits = searcher.search(parse("file:f"), VISIBLE, Limits(lines=7, seconds=60.0))
     assert len([hit async for hit in hits]) == 7
     assert hits.partial
-    hits = searcher.search(parse("file:f0"), VISIBLE, Limits(lines=10))
+    hits = searcher.search(parse("file:f0"), VISIBLE, Limits(lines=10, seconds=60.0))
     assert len([hit async for hit in hits]) == 10
     assert not hits.partial
     for rank, files in itertools.product((True, False), (20, 19)):
-        hits = searcher.search(parse("word"), VISIBLE, Limits(lines=files, lines_per_file=0, rank=rank, count=1000))
+        hits = searcher.search(
+            parse("word"), VISIBLE, Limits(lines=files, lines_per_file=0, rank=rank, count=1000, seconds=60.0)
+        )
         found = [hit async for hit in hits]
         assert {(hit.lines, hit.more) for hit in found} == {((), False)}
         assert (len(found), hits.partial, hits.counted) == (files, files < 20, Counted(20, 200))
@@ -139,7 +143,7 @@ async def test_a_consumer_may_leave(searcher: TrigramSearcher, adopt: Adopt) -> 
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert len(await find(searcher, parse("word"), Limits(lines=1))) == 1
+    assert len(await find(searcher, parse("word"), Limits(lines=1, seconds=60.0))) == 1
 
 
 @pytest.mark.usefixtures("engine")

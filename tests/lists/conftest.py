@@ -96,7 +96,7 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[ListHouse]:
     lists = Lists(database, clock, sources)
     for room in (access, fleet, topics, sources, lists):
         await room.start()
-    http = Http(ca=ca_bundle(), timeout=10.0, largest=1 << 20, connections=4, validators=True)
+    http = Http(ca=ca_bundle(), timeout=60.0, largest=1 << 20, connections=4, validators=True)
     house_keys: dict[str, list[Key]] = {}
 
     async def keys(host: str) -> list[Key]:

@@ -2,11 +2,13 @@
 
 import asyncio
 import shutil
+import signal
 from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
+from skep.engines.index.apart import run_apart
 from skep.errors import BadQuery, Busy, Damaged
 from skep.model.caller import SYSTEM
 from skep.model.search import Limits, Tip
@@ -183,20 +185,24 @@ async def test_it_is_made_once_and_kept(library: Library, tmp_path: Path, monkey
     assert not before.keys() & kept(library).keys()
 
 
-async def test_damage_and_a_kill_cost_one_answer(library: Library, tmp_path: Path) -> None:
+async def test_damage_and_a_kill_cost_one_answer(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await mirrored(library, "bees", tmp_path)
     assert await found(library, "straw commit:v1")
     (folder,) = kept(library).values()
     next(folder.glob("*/manifest")).write_bytes(b"nonsense")
     with pytest.raises(Damaged):
         await library.search("straw commit:v1")
-    asking = asyncio.create_task(library.search("straw commit:v1"))
-    while not (children := active_children()):
-        await asyncio.sleep(0)
-    for child in children:
-        child.kill()
-    with pytest.raises(Damaged, match="cannot be indexed"):
-        await asking
+    with monkeypatch.context() as endless:
+        endless.setattr(past, "run_apart", lambda work: run_apart(signal.pause))
+        asking = asyncio.create_task(library.search("straw commit:v1"))
+        while not (children := active_children()):
+            await asyncio.sleep(0)
+        for child in children:
+            child.kill()
+        with pytest.raises(Damaged, match="cannot be indexed"):
+            await asking
     assert len(await found(library, "straw commit:v1")) == 2
 
 

@@ -56,7 +56,7 @@ class Manager:
 
     def end(self, number: int) -> None:
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(120)
 
 
 async def searchable(engine: Engine, urls: list[str], commits: list[str]) -> None:

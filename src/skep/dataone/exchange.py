@@ -17,8 +17,6 @@ from skep.connection import Closed, Connection, NetworkError, Take
 from skep.sources.git.http import Reply
 from skep.sources.git.url import Parts
 
-#: who is slow for so many seconds does not answer
-_PATIENCE = 15.0
 _CONNECT_SECONDS = 10.0
 #: connections that are kept
 _IDLE = 64
@@ -41,6 +39,7 @@ class Exchange:
     """Belongs to one event loop."""
 
     def __init__(self, *, ca: str, timeout: float, largest: int) -> None:
+        """`timeout`: seconds of an exchange, and those without an answer, or with hardly any of it, of a download."""
         self._ca = ca
         self._timeout = timeout
         self._largest = largest
@@ -109,8 +108,7 @@ class Exchange:
                 self._idle.remove(kept)
             connection = kept or await self._connect(key, addresses)
             try:
-                patience = min(_PATIENCE, seconds)
-                return await connection.ask(request, take(connection), seconds, patience), connection.head
+                return await connection.ask(request, take(connection), seconds, self._timeout), connection.head
             except Closed:
                 if kept is None:
                     raise

@@ -51,7 +51,7 @@ class NatsServer:
         """One call of JetStream's interface, as an operator would make it."""
         client = await nats.connect(self.url)
         try:
-            answer = await client.request(f"$JS.API.{verb}", json.dumps(body).encode() if body else b"", timeout=10)
+            answer = await client.request(f"$JS.API.{verb}", json.dumps(body).encode() if body else b"", timeout=60)
             told: dict[str, Any] = json.loads(answer.data)
             return told
         finally:

@@ -16,7 +16,7 @@ from skep.model.topic import Message
 _BATCH = 500
 #: seconds after which an unused reader is given up here, and then there
 _IDLE, _FORGOTTEN = 20.0, 60.0
-#: seconds in which the server begins to deliver; it never answers for a consumer that it does not know
+#: seconds in which the server begins to deliver; it never answers for a consumer that it has forgotten
 _DELIVERY = 1.0
 _MOST = 64
 
@@ -65,9 +65,9 @@ class Reader:
             await self.close()
             raise
 
-    async def fetch(self, limit: int) -> list[Message]:
-        """What is there, at most `limit`; never waits for more to come."""
-        while len(self._here) < limit and await self._ask(min(limit, len(self._here) + _BATCH)):
+    async def fetch(self, limit: int, seconds: float) -> list[Message]:
+        """What is there, at most `limit`; never waits for more to come. Stale when nothing arrives for `seconds`."""
+        while len(self._here) < limit and await self._ask(min(limit, len(self._here) + _BATCH), seconds):
             pass
         got, self._here = self._here[:limit], self._here[limit:]
         if got:
@@ -75,7 +75,7 @@ class Reader:
             self.offset = got[-1].offset + 1
         return got
 
-    async def _ask(self, wanted: int) -> bool:
+    async def _ask(self, wanted: int, seconds: float) -> bool:
         """False: there is no more for now."""
         self._asked += 1
         self._wanted = wanted
@@ -89,7 +89,7 @@ class Reader:
                 if had == len(self._here):
                     raise Stale
                 had = len(self._here)
-                await asyncio.wait((self._settled,), timeout=_DELIVERY)
+                await asyncio.wait((self._settled,), timeout=seconds)
         except BROKEN:
             raise Stale from None
         return self._settled.result()
@@ -132,7 +132,7 @@ class Readers:
         if reader is None:
             return None
         try:
-            return await self._used(reader, stream, limit)
+            return await self._used(reader, stream, limit, _DELIVERY)
         except Stale:
             return None
 
@@ -140,7 +140,8 @@ class Readers:
         reader = Reader(await self._link.client(), stream, self._link.turn, offset)
         try:
             await reader.open(self._link)
-            return await self._used(reader, stream, limit)
+            # the server has just said that it knows it
+            return await self._used(reader, stream, limit, self._link.patience)
         except (Stale, *BROKEN):
             raise self._link.away() from None
 
@@ -149,12 +150,12 @@ class Readers:
         for place in [place for place in self._idle if place[0] == stream and place[1] < before]:
             await self._idle.pop(place)[1].close()
 
-    async def _used(self, reader: Reader, stream: str, limit: int) -> list[Message]:
+    async def _used(self, reader: Reader, stream: str, limit: int, seconds: float) -> list[Message]:
         kept = False
         try:
             if reader.turn != self._link.turn:
                 raise Stale
-            messages = await reader.fetch(limit)
+            messages = await reader.fetch(limit, seconds)
             kept = reader.whole
         finally:
             if not kept:

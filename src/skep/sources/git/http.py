@@ -138,8 +138,6 @@ class Http:
             (pycurl.SSL_VERIFYHOST, 2),
             (pycurl.TIMEOUT_MS, int(self._timeout * 1000)),
             (pycurl.CONNECTTIMEOUT_MS, int(min(self._timeout, 10) * 1000)),
-            (pycurl.LOW_SPEED_LIMIT, 100),
-            (pycurl.LOW_SPEED_TIME, 15),
             (pycurl.TCP_KEEPALIVE, 1),
             (pycurl.USERAGENT, "git/2.39 (skep)"),  # forges tell git and browsers apart by this
         ):

@@ -27,6 +27,8 @@ _CONFIG: tuple[tuple[str, str], ...] = (
 #: in the environment of a git that asks an upstream: the folder of its worker, by which whoever comes next finds it
 OWNER = "SKEP_GIT_OWNER"
 _LONGEST_ERR = 65_536
+#: how a shell limits what comes after it, in blocks of so many bytes
+_LIMITED, _BLOCK = 'ulimit -f "$0" && exec "$@"', 512
 _PROGRESS_END = re.compile(r"\r(?=.)", re.DOTALL)
 
 
@@ -86,8 +88,7 @@ async def run(
 
     TookTooLong, SaidTooMuch, or whatever cancels this: by then the whole group is dead.
     """
-    child = await start(args, env, keep=keep)
-    limit_files(child, file_limit)
+    child = await start(args, env, keep=keep, file_limit=file_limit)
     assert child.stdin and child.stdout and child.stderr
     try:
         async with asyncio.timeout(seconds):
@@ -111,15 +112,22 @@ async def start(
     keep: Sequence[int] = (),
     quiet: bool = False,
     io: int = asyncio.subprocess.PIPE,
+    file_limit: int | None = None,
 ) -> asyncio.subprocess.Process:
-    """`io` is what it reads from and writes to."""
+    """`io` is what it reads from and writes to; `file_limit`: bytes of any file that it, or what it starts, writes."""
     err = asyncio.subprocess.DEVNULL if quiet else asyncio.subprocess.PIPE
+    # by a shell, as a limit that is set from outside comes too late for what git has started by then
+    before = () if file_limit is None else ("/bin/sh", "-c", _LIMITED, str(-(-file_limit // _BLOCK)))
     try:
-        return await asyncio.create_subprocess_exec(
-            "git", *args, env=env, stdin=io, stdout=io, stderr=err, start_new_session=True, pass_fds=keep
+        child = await asyncio.create_subprocess_exec(
+            *(*before, "git", *args), env=env, stdin=io, stdout=io, stderr=err, start_new_session=True, pass_fds=keep
         )
     except FileNotFoundError:
         raise Unavailable("git is not installed, or not in PATH", hint="install git 2.31 or newer") from None
+    if sys.platform == "linux":
+        with suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
+    return child
 
 
 async def end(child: asyncio.subprocess.Process) -> None:
@@ -135,15 +143,6 @@ async def end(child: asyncio.subprocess.Process) -> None:
 def kill(child: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-
-
-def limit_files(child: asyncio.subprocess.Process, size: int | None) -> None:
-    """From outside, as code between fork and exec is not safe in a process with threads."""
-    if sys.platform == "linux":
-        with suppress(ProcessLookupError):
-            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
-            if size is not None:
-                resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (size, size))
 
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
