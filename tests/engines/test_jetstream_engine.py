@@ -12,6 +12,8 @@ from nats.aio.client import Client
 
 from skep.engines.log.base import Log
 from skep.engines.log.jetstream_address import address
+from skep.engines.log.jetstream_link import Link
+from skep.engines.log.jetstream_readers import Reader
 from skep.engines.log.jetstream_wire import Fault
 from skep.engines.open import find
 from skep.errors import BadInput, NoSpace, TooLarge, Unavailable
@@ -128,6 +130,22 @@ async def test_a_forgotten_consumer_is_replaced(log: Log, nats: NatsServer) -> N
     for name in (await nats.call(f"CONSUMER.NAMES.{STREAM}"))["consumers"]:
         await nats.call(f"CONSUMER.DELETE.{STREAM}.{name}")
     assert [m.offset for m in await log.read(PART, 5, 5)] == [5, 6, 7, 8, 9]
+
+
+async def test_a_server_that_stands_still_before_it_delivers_is_waited_for(
+    log: Log, nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await log.append(PART, [Draft(b"a")])
+    opening, server = Reader.open, nats._server.process
+    assert server is not None
+
+    async def then_stand_still(reader: Reader, link: Link) -> None:
+        await opening(reader, link)
+        server.send_signal(signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(3.0, server.send_signal, signal.SIGCONT)
+
+    monkeypatch.setattr(Reader, "open", then_stand_still)
+    assert [m.body for m in await log.read(PART, 0, 5)] == [b"a"]
 
 
 async def test_a_stream_that_was_removed_is_made_again(log: Log, nats: NatsServer) -> None:
