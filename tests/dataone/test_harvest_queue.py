@@ -65,6 +65,43 @@ async def test_a_dry_run_says_what_a_harvest_would_bring_and_does_nothing(farm: 
         await previews.show(Caller("ann", frozenset({"read", "write"})), node.id)
 
 
+async def test_what_another_node_has_in_hand_is_not_waited_for(farm: Farm, node: MemberNode) -> None:
+    with MemberNode("urn:node:Other") as other:
+        slow, held = await farm.add(other), await farm.add(node)
+        await farm.visit(slow)
+        for one in (node, other):
+            fill(one, 3)
+        assert isinstance(await farm.look(slow), Moved)
+        await farm.harvests.answer(TakeObjects(slow.source, slow.epoch, ticket="slow", most=2))
+        await farm.visit(held)
+        assert await farm.pids() == {"p2"} and not farm.kind.more(held)
+        await farm.nodes.order()
+        assert held.source not in farm.nodes._ordered, "it has nothing to do meanwhile"
+        farm.clock.ahead += 3_600
+        await farm.visit(held)
+        assert await farm.states(held) == {"held": 3}
+
+
+async def test_a_node_that_does_not_answer_is_ordered_more_and_more_seldom(farm: Farm, node: MemberNode) -> None:
+    held = await farm.add(node)
+    await farm.visit(held)
+    fill(node, 3)
+    assert isinstance(await farm.look(held), Moved)
+    node.faults = Faults(html=500)
+    ordered = []
+    for _ in range(240):
+        farm.clock.ahead += 30
+        before = farm.nodes._ordered.get(held.source)
+        await farm.nodes.order()
+        if farm.nodes._ordered.get(held.source) != before:
+            ordered.append(farm.nodes._ordered[held.source][1])
+            await farm.look(held)
+    assert ordered == [60.0, 120.0, 240.0, 480.0, 960.0, 1_920.0, 3_600.0]
+    node.faults = Faults()
+    await farm.visit(held)
+    assert held.source not in farm.nodes._ordered
+
+
 async def test_a_node_with_much_to_bring_lets_others_and_what_was_asked_for_goes_first(
     farm: Farm, node: MemberNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

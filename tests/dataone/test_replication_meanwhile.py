@@ -8,7 +8,7 @@ import pytest
 
 from skep.dataone.asks import Ran
 from skep.dataone.replication import AGAIN
-from skep.dataone.types import Replica, ReplicationPolicy, SystemMetadata
+from skep.dataone.types import Checksum, Replica, ReplicationPolicy, SystemMetadata
 from skep.dataone.xml import parse
 from skep.errors import NotFound, Unavailable
 from skep.model.caller import SYSTEM, Caller
@@ -285,3 +285,14 @@ async def test_who_can_take_copies_from_now_on_is_asked_at_once(farm: Farm, how:
             await farm.nodes.set(SYSTEM, "urn:node:B", NodeEdit(paused=False))
     await all_steps(farm)
     assert await statuses(farm) == {"A": "completed", "B": "requested"}
+
+
+async def test_a_copy_whose_checksum_nobody_can_compute_is_not_read(farm: Farm) -> None:
+    """A sibling may know such objects. Whoever had to compute it would break, and its node be harvested no more."""
+    await approve(farm, target("A"), target("B"))
+    strange = meta_of("p", DATA, checksum=Checksum("x", "SM3"), replica=(Replica("urn:node:B", "completed", 1),))
+    await put_object(farm.store, strange, None, "urn:node:cnB", sibling=True)
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "failed")
+    await farm.replication.status(SYSTEM, "p", "urn:node:B", "completed")
+    await all_steps(farm)
+    assert (await statuses(farm))["B"] == "completed" and await errands(farm, "urn:node:B") == []

@@ -92,9 +92,13 @@ class Visit(Listing):
                 self.due = taken.due
                 self._hire(taken.limits)
                 if not taken.wanted and not taken.errands:
-                    if self._listed.is_set():
+                    if not self._listed.is_set():
+                        await self._listed.wait()
+                    elif self._open or self._done or self._handing:
+                        await self._wait(0)
+                        await self._hand_over(wait=True)  # and may be asked for once more
+                    else:
                         break
-                    await self._listed.wait()
                     continue
                 items: tuple[Wanted | Errand, ...] = (*taken.errands, *taken.wanted)
                 for item in items:

@@ -27,7 +27,7 @@ from skep.dataone.asks import (
     Wanted,
 )
 from skep.dataone.kind import base_of
-from skep.dataone.nodes import ADDED, EVERYTHING, Nodes, doc_of, insert, limits_of, node_of
+from skep.dataone.nodes import ADDED, EVERYTHING, FREE, Nodes, doc_of, insert, limits_of, node_of
 from skep.dataone.replication import Replication
 from skep.dataone.store import Store
 from skep.dataone.tables import welcome
@@ -68,9 +68,7 @@ _SIGNAL = """
 _WAITING = "source = :source AND state IN ('queued', 'missing') AND due <= :now AND until <= :now"
 _TAKE = f"""
     UPDATE offer SET ticket = :ticket, until = :until WHERE source = :source AND pid IN (
-        SELECT pid FROM offer mine WHERE {_WAITING} AND ticket <> :ticket AND NOT EXISTS (SELECT 1 FROM offer other
-            WHERE other.pid = mine.pid AND other.source <> mine.source AND other.until > :now)
-        ORDER BY due LIMIT :most)
+        SELECT pid FROM offer mine WHERE {_WAITING} AND ticket <> :ticket AND {FREE} ORDER BY due LIMIT :most)
     RETURNING pid, due
 """  # noqa: S608
 _EVERYTHING = f"UPDATE member_node SET {EVERYTHING} WHERE urn = :urn"  # noqa: S608
@@ -120,13 +118,14 @@ class Harvests:
             case MeetNode():
                 return await self._db.write(partial(self._meet, body))
             case PlanHarvest():
-                self._nodes.visited(body.source)
                 return await self._db.write(partial(self._plan, body))
             case Listed():
+                self._nodes.visited(body.source)
                 return await self._db.write(partial(self._listed, body))
             case TakeObjects():
                 return await self._db.write(partial(self._take, body))
             case Bring():
+                self._nodes.visited(body.source)
                 return await self._bring_apart(body, blob)
 
     async def _bring_apart(self, body: Bring, blob: str | None) -> Queued:
@@ -316,12 +315,14 @@ class Harvests:
         known = {row["pid"]: row for row in (await tx.rows(sql, **names) if taken else ())}
         sql = "SELECT body FROM errand WHERE urn = :urn AND done = 0 AND due <= :now ORDER BY due LIMIT :most"
         errands = await tx.rows(sql, urn=node["urn"], now=now, most=_ERRANDS)
+        # nothing: what waits is in the hands of other nodes, and whoever came back for it at once would do so for ever
+        due = await self._due(tx, node) if taken or errands else 0
         return Objects(
             # who had trouble comes last, so that it keeps no other waiting
             tuple(_wanted(row["pid"], known.get(row["pid"])) for row in sorted(taken, key=lambda row: row["due"])),
             tuple(msgspec.msgpack.decode(row["body"], type=Errand) for row in errands),
             limits_of(node),
-            await self._due(tx, node),
+            due,
         )
 
     async def _bring(self, body: Bring, blob: str | None, tx: Tx) -> Queued:

@@ -15,8 +15,9 @@ from skep.model.dataone import Limits, MemberNode, NodeEdit
 from skep.sources.service import Sources
 
 KIND = "dataone"
-#: an order that led to nothing is repeated after so long
-_AGAIN = 60.0
+#: an order that led to nothing is repeated after so long, and then twice as long each time
+_AGAIN, _MOST_AGAIN = 60.0, 3_600.0
+_NEVER = (0.0, 0.0)
 #: of any node
 _MOST = Limits(100, 1e6, 1 << 40)
 _LEAST_RATE = 0.01
@@ -40,10 +41,16 @@ _NODE = (
     "SELECT member_node.*, source.name, source.url, source.kind, source.epoch, source.accepted FROM member_node "
     "LEFT JOIN source ON source.id = member_node.source AND source.state <> 'removed' "
 )
-_DUE = (
-    "SELECT DISTINCT source FROM offer WHERE state IN ('queued', 'missing') AND due <= :now AND until <= :now "
-    "UNION SELECT source FROM member_node JOIN errand ON errand.urn = member_node.urn WHERE done = 0 AND due <= :now"
+#: no other node has the object in hand
+FREE = (
+    "NOT EXISTS (SELECT 1 FROM offer other WHERE other.pid = mine.pid AND other.source <> mine.source "
+    "AND other.until > :now)"
 )
+_DUE = f"""
+    SELECT DISTINCT source FROM offer mine
+        WHERE state IN ('queued', 'missing') AND due <= :now AND until <= :now AND {FREE}
+    UNION SELECT source FROM member_node JOIN errand ON errand.urn = member_node.urn WHERE done = 0 AND due <= :now
+"""  # noqa: S608
 
 
 async def node_of(tx: Tx, source: str) -> Row | None:
@@ -76,8 +83,8 @@ class Nodes:
         self._clock = clock
         self._fleet = fleet
         self._sources = sources
-        #: source -> when it was last ordered to be looked at
-        self._ordered: dict[str, float] = {}
+        #: source -> when it may be ordered again to be looked at, and for how long it had to wait
+        self._ordered: dict[str, tuple[float, float]] = {}
 
     # what others may know
 
@@ -246,15 +253,17 @@ class Nodes:
         wanted = [
             row["source"]
             for row in rows
-            if self._ordered.get(row["source"], 0.0) + _AGAIN <= now
+            if self._ordered.get(row["source"], _NEVER)[0] <= now
             and (row["source"] in waiting or (doc_of(row).synchronization and self.due(row)))
         ]
         if wanted:
             await self._db.write(lambda tx: self._fleet.ask_many(tx, "fetch", wanted))
-            self._ordered |= dict.fromkeys(wanted, now)
+            for source in wanted:
+                pause = min(max(_AGAIN, 2 * self._ordered.get(source, _NEVER)[1]), _MOST_AGAIN)
+                self._ordered[source] = now + pause, pause
 
     def visited(self, source: str) -> None:
-        """It has been looked at: an order is not repeated for nothing, and a new one need not wait."""
+        """It answers: a new order need not wait."""
         self._ordered.pop(source, None)
 
     async def list(self, caller: Caller) -> list[MemberNode]:

@@ -175,10 +175,11 @@ class Replication(Replicas):
     async def _audit(self, tx: Tx, one: Stored, urn: str, now: float) -> None:
         """By reading it, as a node may repeat the checksum it was given; by asking for that where it is large."""
         pid, algorithm = one.meta.identifier, one.meta.checksum.name
-        small = one.meta.size <= _READ
-        path = f"/object/{encode(pid)}" if small else f"/checksum/{encode(pid)}?checksumAlgorithm={algorithm}"
-        errand = Errand(_errand_id("audit", urn, pid), path, hash=algorithm if small else "", most=one.meta.size)
-        await _errand(tx, errand, urn, pid, now)
+        if one.meta.checksum.known:  # (a sibling may know objects by other kinds of checksum)
+            small = one.meta.size <= _READ
+            path = f"/object/{encode(pid)}" if small else f"/checksum/{encode(pid)}?checksumAlgorithm={algorithm}"
+            errand = Errand(_errand_id("audit", urn, pid), path, hash=algorithm if small else "", most=one.meta.size)
+            await _errand(tx, errand, urn, pid, now)
         sql = "UPDATE replica SET due = :due WHERE pid = :pid AND node = :node"
         await tx.rows(sql, due=now + AUDIT, pid=pid, node=urn)
 
