@@ -23,9 +23,13 @@ class Host:
         self.pieces: list[bytes] = []
         self.connections = 0
         self.requests: list[bytes] = []
+        self.serving = 0
+        self.idle = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.serving += 1
+        self.idle.clear()
         try:
             while self.pieces:
                 self.requests.append(await reader.readuntil(b"\r\n\r\n"))
@@ -40,6 +44,9 @@ class Host:
             pass
         finally:
             writer.close()
+            self.serving -= 1
+            if not self.serving:
+                self.idle.set()
 
 
 @pytest.fixture
@@ -98,6 +105,7 @@ async def test_what_is_none(host: tuple[Host, Ask], piece: bytes, words: str) ->
     with pytest.raises(NetworkError, match=words):
         await ask([piece, b""], haste=words == "in time")
     found.pieces.clear()
+    await found.idle.wait()  # the next piece is for the next request
     assert (await ask([OK])).body == b"ok", "the next one is not hurt by it"
 
 

@@ -53,7 +53,7 @@ async def test_other_processes_learn_it_too(farm: Farm) -> None:
 
 async def test_the_list_of_another_node_is_taken_over_and_a_bad_one_is_not(farm: Farm, cn: Served) -> None:
     cn.core.dataone.store.formats.learn(listed().object_format)
-    http = Exchange(ca=ca_bundle(), timeout=10.0, largest=1 << 20)
+    http = Exchange(ca=ca_bundle(), timeout=60.0, largest=1 << 20)
     guard = Guard(farm.settings, farm.clock, local=False)
     try:
         found = await NodeClient(http, guard, farm.clock, cn.base, "v2", None).formats()

@@ -177,7 +177,7 @@ def mutate(node: Node) -> None:
     node.create("map.2", resource_map("map.2", {"iso.1": ["data.1"]}), ORE)
 
 
-def until(true: Callable[[], bool], skep: RunningSkep, what: str, seconds: float = 60) -> None:
+def until(true: Callable[[], bool], skep: RunningSkep, what: str, seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"{what}: {skep.rows('dataone', 'nodes')}{skep.tail()}"

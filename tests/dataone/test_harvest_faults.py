@@ -155,16 +155,17 @@ async def test_transient_trouble_climbs_a_ladder(farm: Farm, node: MemberNode) -
     await farm.visit(held)
     node.change("private", access_policy=AccessPolicy(), date_sys_metadata_modified=secret.date_sys_metadata_modified)
     await farm.nodes.replay(SYSTEM, node.id, "private")
+    began = farm.clock.now()
     await farm.visit(held)
     (offer,) = (await farm.store.explain(SYSTEM, "private")).offers
-    assert offer.state == "queued" and "401" in offer.reason and offer.due > farm.clock.now()
+    assert offer.state == "queued" and "401" in offer.reason and offer.due >= began + 7.5
     assert "private" in await farm.pids(), "losing access is not deletion"
     tries = []
     for _ in range(5):
-        farm.clock.ahead += 30
+        farm.clock.ahead += 35
         await farm.visit(held)
         tries.append((await farm.store.explain(SYSTEM, "private")).offers[0].tries)
-    assert tries == [2, 2, 3, 3, 3] or sorted(tries) == tries
+    assert tries == [2, 2, 3, 3, 3]
 
 
 async def test_a_node_that_wants_to_be_left_alone_is(farm: Farm, node: MemberNode) -> None:

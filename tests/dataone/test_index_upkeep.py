@@ -4,6 +4,8 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from skep.dataone.fields import KIND
 from skep.dataone.index import WORK, RecordIndex
 from skep.engines.db.base import Database
@@ -61,7 +63,16 @@ async def test_a_damaged_engine_is_filled_anew(library: Library, tmp_path: Path)
     assert await library.index.audit() == 0
 
 
-async def test_indexing_waits_for_enough_or_long_enough(library: Library, clock: MovedClock) -> None:
+async def test_indexing_waits_for_enough_or_long_enough(
+    library: Library, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained, drain = asyncio.Event(), library.index.drain
+
+    async def told() -> None:
+        await drain()
+        drained.set()
+
+    monkeypatch.setattr(library.index, "drain", told)
     following = asyncio.create_task(library.index.follow())
     try:
         await library.put("a", eml("A"))
@@ -70,6 +81,7 @@ async def test_indexing_waits_for_enough_or_long_enough(library: Library, clock:
         await library.put("b", eml("B"))
         await library.put("c", eml("C"))
         await _until(library, ["a", "b", "c"])
+        await drained.wait()  # it would take what comes before its end
         await library.put("d", eml("D"))
         await asyncio.sleep(0.3)
         assert await library.found("") == ["a", "b", "c"]
@@ -101,7 +113,7 @@ async def test_bulk_load_defers_and_leaving_it_drains(library: Library, clock: M
 
 
 async def _until(library: Library, pids: list[str]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await library.found("") != pids:
             await asyncio.sleep(0.02)
 
@@ -124,7 +136,7 @@ async def test_several_processes_have_an_index_each(
         await library.put("meta", eml("Meta"))
         await library.put("data", b"1", format_id="text/csv")
         for index in indexes:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await index.search(ANYBODY, Ask("documents:data resourceMap:map"))).total != 1:
                     assert not any(task.done() for task in following), following
                     await asyncio.sleep(0.02)
@@ -149,7 +161,7 @@ async def test_a_process_that_was_away_for_long_misses_nothing(
         await index.start()
         following = asyncio.create_task(index.follow())
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (await index.search(ANYBODY, Ask(text))).total != 1 or (await index.standing()).waiting:
                     assert not following.done(), following
                     await asyncio.sleep(0.02)

@@ -88,7 +88,7 @@ class Sibling:
 
 
 def until(true: Callable[[], object], what: str, *siblings: Sibling) -> None:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 300  # a source that failed thrice rests for two minutes
     while not true():
         assert time.monotonic() < end, what + "".join(
             f"{one.client.dataone.nodes()}{one.skep.tail()}" for one in siblings

@@ -230,5 +230,5 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/v2/monitor/ping", timeout=30):
             return True
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:  # it may listen long before it answers
         return False
