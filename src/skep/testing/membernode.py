@@ -37,6 +37,7 @@ from skep.dataone.xml import parse, read_time, render
 from skep.errors import BadInput
 from skep.testing.documents import EML_21, eml
 from skep.testing.membernode_http import Handler, Refused, Request, Server
+from skep.testing.server import free_port
 
 OPEN = AccessPolicy((AccessRule(("public",), ("read",)),))
 _SERVICES = ("MNCore", "MNRead", "MNReplication")
@@ -115,7 +116,7 @@ class MemberNode:
         self._objects: dict[str, tuple[SystemMetadata, bytes]] = {}
         self._ordered: list[SystemMetadata] | None = None
         self._pulls: list[threading.Thread] = []
-        self._server = self._bound(0)
+        self._server = self._bound(free_port())  # which nobody else gets while it is stopped
 
     # what a test does to it
 
