@@ -38,7 +38,7 @@ async def test_also_for_one_that_is_not_heard_until_it_is_gone(house: House, mov
     await house.fleet.leave(OLD, 1)
     assert await told(house, NEW) == [("hold", True)], "it may poll for as long as it has its grace"
     house.clock.time += 1_000_000.0
-    house.fleet.listen()
+    await house.fleet.listen()
     house.clock.time += 1_000_000.0
     await house.fleet.patrol()
     assert await told(house, NEW) == [("hold", False)]

@@ -60,7 +60,7 @@ class Moving:
         async with self._db.listen(FLEET) as bell:
             rang = True
             while True:
-                self._fleet.listen()
+                await self._fleet.listen()
                 if 0 in self._owners.owned:  # one coordinator does it
                     await self._fleet.patrol()
                     await self.step(rang)
