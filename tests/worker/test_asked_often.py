@@ -1,14 +1,16 @@
 """What hooks, credentials and interest do to the schedule."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from skep.fleet.interest import MOST, Interest
 from skep.link.messages import Fetched
-from skep.model.source import Failure
+from skep.model.source import Failure, Held
 from skep.schedule.cadence import Bounds, sooner
-from tests.worker.test_poller import QUIET, bench
+from skep.sources.base import Look
+from tests.worker.test_poller import QUIET, bench, of
 from tests.worker.upstreams import MemoryKind
 
 
@@ -42,10 +44,42 @@ async def test_whoever_was_refused_is_asked_again_when_there_are_keys(file: Path
     async with bench(file, kind) as one:
         for name in "stu":
             await one.hold(name, f"https://{name}.org/x")
-        await one.until(lambda box: len(box) == 3)
+        # told is not yet in its queue
+        await one.until(lambda box: len(box) == 3 and all(name in one.poller._turns.looks for name in "stu"))
         kind.failing = {}
         one.poller.unlocked({"s.org", "u.org"})
         await one.until(lambda box: len(box) == 4)
+        assert kind.looks == {"s": 2, "t": 1, "u": 1}
+
+
+class Slow(MemoryKind):
+    """Looks end when they may, with what they began with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: set[str] = set()
+        self.may_end = asyncio.Event()
+
+    async def look(self, source: Held, *, asked: bool = False) -> Look:
+        found = await super().look(source, asked=asked)
+        self.begun.add(source.source)
+        await self.may_end.wait()
+        return found
+
+
+async def test_keys_that_come_while_it_is_being_refused_are_tried_at_once(file: Path) -> None:
+    kind = Slow()
+    kind.upstream = {name: {"m": "A"} for name in "stu"}
+    kind.failing = {"s": Failure("auth", "no"), "t": Failure("auth", "no"), "u": Failure("gone", "no")}
+    async with bench(file, kind) as one:
+        for name, host in {"s": "s.org", "t": "t.org", "u": "s.org"}.items():
+            await one.hold(name, f"https://{host}/{name}")
+        await one.until(lambda box: len(kind.begun) == 3)
+        del kind.failing["s"], kind.failing["u"]
+        one.poller.unlocked({"s.org"})
+        kind.may_end.set()
+        box = await one.until(lambda box: len(box) == 4)
+        assert [isinstance(outcome.body, Fetched) for outcome in of(box, "s")] == [False, True]
         assert kind.looks == {"s": 2, "t": 1, "u": 1}
 
 

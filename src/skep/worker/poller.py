@@ -63,6 +63,8 @@ class Poller:
         #: of interest, and far; hosts that far ones may be asked at again
         self._hurried: set[str] = set()
         self._unlocked: set[str] = set()
+        #: in hand when better credentials came; what it ends with may be owed to the old ones
+        self._outdated: set[str] = set()
         self._group: asyncio.TaskGroup | None = None
         self.progress: dict[str, Progress] = {}
 
@@ -150,6 +152,8 @@ class Poller:
     def unlocked(self, hosts: Collection[str]) -> None:
         """There may be better credentials for these: whoever was refused is asked again."""
         for watch in list(self._watches):
+            if watch.host in hosts and watch.source not in self._turns.looks:
+                self._outdated.add(watch.source)
             self._retry(watch, hosts)
         self._unlocked |= set(hosts)
         self._turns.kick()
@@ -287,9 +291,12 @@ class Poller:
             self._group.create_task(self.hold(source, anew=True))
         elif watch is not None:
             self._queue(watch)
+            if source in self._outdated:
+                self._retry(watch, {watch.host})
             self._watches.moved(source)
         elif source in self.removal:
             self.removal.begin(source)
+        self._outdated.discard(source)
 
     def _removed(self, source: str) -> None:
         self._finish(source)
