@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.errors import Conflict, NotAllowed, NotFound
+from skep.errors import Conflict, NotAllowed, NotFound, NotHere
 from skep.link.messages import Ack, Beat, Failed, Looked, Outcome, Refused, Release
 from skep.model.caller import SYSTEM
 from skep.model.copying import Copied, CopyWanted
@@ -15,6 +15,7 @@ from skep.model.member import Offer
 from skep.model.search import Limits
 from skep.model.source import Failure
 from skep.model.task import Await, ContextSpec, Extend, Submit, TaskSpec
+from skep.roles.gathering import Gathering
 from skep.testing.forge import Forge
 from tests.fleet.yard import OPEN, Machine, holders, machines, told, until
 from tests.tasks.house import Engine, coordinator, hand
@@ -60,6 +61,7 @@ async def test_a_second_worker_gets_its_share_by_copies_and_gives_it_back(tmp_pa
         (second,) = [id for id in await holders(engine) if id != await member_of(engine, one)]
         await engine.core.workers._fleet.drain(str(second))
         await until(lambda: at_rest(engine, [one]))
+        await until(lambda: at_rest(engine, [one, two]))  # what it let go of is removed when nobody reads it
         assert two.mirrors == set()
         commits = [repo.commit({"b.txt": b"after\n"}) for repo in repos]
         await until(lambda: told(engine, commits))
@@ -82,8 +84,11 @@ async def gathered(engine: Engine, count: int) -> bool:
     waiting = await engine.db.read("SELECT source FROM gather WHERE due IS NOT NULL")
     if len(hits) < count or waiting:
         return False
-    for hit in hits:
-        assert (await engine.core.gather.file(SYSTEM, hit.source, "a.txt")).text
+    try:
+        read = [await engine.core.gather.file(SYSTEM, hit.source, "a.txt") for hit in hits]
+    except NotHere:  # another change is due by now
+        return False
+    assert all(one.text for one in read)
     return len(hits) == count
 
 
@@ -96,7 +101,7 @@ async def member_of(engine: Engine, machine: Machine) -> str:
 
 async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_path: Path, forge: Forge) -> None:
     async with (
-        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN, grace=6.0) as engine,
+        coordinator(tmp_path, "sqlite:", workers_expected=2, **OPEN, grace=60.0) as engine,
         machines(engine, tmp_path, 2) as (one, two),
     ):
         one.start()
@@ -121,6 +126,10 @@ async def test_what_a_dead_worker_held_moves_after_the_grace_and_not_before(tmp_
 
         await until(lambda: gathered(engine, 16))
         await two.stop()
+        await until(lambda: silent(engine, dead))
+        # its grace, and that much of listening, are over
+        engine.core.workers._fleet._listening -= 60.0
+        await engine.sql("UPDATE member SET last_alive = last_alive - 60 WHERE id = :id", id=dead)
         await until(lambda: holds_all(engine, 16, but=dead))
         commits = [repo.commit({"b.txt": b"after\n"}) for repo in repos]
         await until(lambda: told(engine, commits))
@@ -146,6 +155,28 @@ async def test_a_list_is_read_whoever_holds_it(tmp_path: Path, forge: Forge) -> 
         lists.commit({"b.yaml": f"- {forge.url('listed/two')}\n".encode()})
         await until(lambda: known(engine, 3))
         assert await engine.db.read("SELECT id FROM list WHERE failure <> '' OR state <> 'current'") == []
+
+
+async def test_an_older_copy_is_still_one_and_none_is_not(tmp_path: Path, forge: Forge) -> None:
+    """A holder that died before its last change was gathered leaves such copies: they are due until it is replaced."""
+    async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, machines(engine, tmp_path, 1) as (far,):
+        far.start()
+        forge.create("copied", {"a.txt": b"1\n"})
+        source = (await engine.core.sources.add(SYSTEM, forge.url("copied"))).source.id
+        await until(lambda: gathered(engine, 1))
+        await engine.stop_serving()
+        gathering = next(one for loop in engine.rooms.loops if isinstance(one := _owner(loop), Gathering))
+        has, gathering._me = gathering._me, "srv_who_asks"
+        await engine.sql("UPDATE gather SET due = 1e12 WHERE server = :id", id=has)
+        assert await gathering.others(source) == [has]
+        copy = "INSERT INTO gather VALUES (:id, :source, 'mirror', :due, 1, :had)"
+        for id, due, had in ("srv_none", 1e12, 0), ("srv_whole", None, 1):
+            await engine.sql(copy, id=id, source=source, due=due, had=had)
+        assert await gathering.others(source) == ["srv_whole", has]
+
+
+def _owner(loop: object) -> object:
+    return getattr(loop, "__self__", None)
 
 
 async def known(engine: Engine, sources: int) -> bool:

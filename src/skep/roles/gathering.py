@@ -43,6 +43,11 @@ _NOTE_FIRST = (
     "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, 'verify', :due, 0) "
     "ON CONFLICT DO NOTHING"
 )
+_COPIES = (
+    "SELECT server FROM gather WHERE source = :source AND part = 'mirror' AND had = 1 AND server <> :me "
+    "ORDER BY CASE WHEN due IS NULL THEN 0 ELSE 1 END, server"
+)
+_HAD = "UPDATE gather SET had = 1 WHERE server = :me AND source = :source AND part = :part AND had = 0"
 _DUE = (
     "SELECT gather.*, source.url, source.indexed_tips, holding.member FROM gather "
     "LEFT JOIN source ON source.id = gather.source AND source.state <> 'removed' "
@@ -100,14 +105,8 @@ class Gathering:
         return await asyncio.to_thread(folder.exists) and await browse.resolve(folder, commit) is not None
 
     async def others(self, source: str) -> list[str]:
-        """Ids of those who have a copy of it, or had."""
-        rows = await self._db.read(
-            "SELECT server FROM gather WHERE source = :source AND part = 'mirror' AND due IS NULL AND server <> :me "
-            "ORDER BY server",
-            source=source,
-            me=self._me,
-        )
-        return [row["server"] for row in rows]
+        """Ids of those who have a copy of it, or had; those whose copy is the newest first."""
+        return [row["server"] for row in await self._db.read(_COPIES, source=source, me=self._me)]
 
     @property
     def loops(self) -> list[Loop]:
@@ -195,6 +194,7 @@ class Gathering:
             due=row["due"],
         )
         if not failed:
+            await tx.rows(_HAD, me=self._me, source=row["source"], part=row["part"])
             tx.ring(MOVED)  # a list may have waited for it
 
     async def _drop(self, source: str) -> None:

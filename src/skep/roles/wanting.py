@@ -44,6 +44,8 @@ STEPS = [
         server TEXT PRIMARY KEY, labels TEXT NOT NULL, revision BIGINT NOT NULL, number BIGINT NOT NULL
     )
     """,
+    # whether it was ever brought: what is due may be an older copy, or none
+    "ALTER TABLE gather ADD COLUMN had BIGINT NOT NULL DEFAULT 0; UPDATE gather SET had = 1 WHERE due IS NULL",
 ]
 _NOTE = (
     "INSERT INTO gather (server, source, part, due, failures) VALUES (:me, :source, :part, :now, 0) "
