@@ -8,7 +8,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 log = logging.getLogger("skep.stop")
-_STOP_SECONDS = 8.0
+#: less than what whoever stops us waits before it kills: `skep up` its child 10 s, deploy/ everything else 30 s
+CHILD_SECONDS, STOP_SECONDS = 8.0, 20.0
 
 
 def on_signals(*numbers: int) -> asyncio.Event:
@@ -18,13 +19,13 @@ def on_signals(*numbers: int) -> asyncio.Event:
     return stop
 
 
-async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Until `work` ends by itself, with its error, or is cancelled because of `stop`."""
+async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, None], seconds: float = STOP_SECONDS) -> None:
+    """Until `work` ends by itself, with its error, or is cancelled because of `stop`; then it has `seconds` to end."""
     running, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     running.cancel()
-    await asyncio.wait([running], timeout=_STOP_SECONDS)
+    await asyncio.wait([running], timeout=seconds)
     if not running.done():
         # whatever it waits for, nothing is lost: a kill would be as good
         log.error("something does not stop, ending the process")

@@ -22,7 +22,7 @@ from skep.loops import kept
 from skep.roles.child import Start
 from skep.roles.folder import locked
 from skep.roles.logs import set_up_logs
-from skep.roles.stopping import on_signals, run_until
+from skep.roles.stopping import CHILD_SECONDS, on_signals, run_until
 from skep.sources.base import Kind
 from skep.sources.git.kind import GitKind
 from skep.worker.service import Worker
@@ -50,7 +50,7 @@ async def _as_child(start: Start, lines: LineBuffer) -> None:
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     loop.add_reader(sys.stdin.fileno(), _at_end, stop)
     try:
-        await run_until(stop, work(start.settings, start.link, start.token, lines))
+        await run_until(stop, work(start.settings, start.link, start.token, lines), CHILD_SECONDS)
     finally:
         loop.remove_reader(sys.stdin.fileno())
 
