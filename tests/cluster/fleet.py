@@ -113,10 +113,15 @@ class Member:
         return code
 
 
+class NotAnswered(AssertionError):
+    """Something else than 200: it may be at the next try."""
+
+
 def api(server: RunningSkep, path: str, **query: str) -> Any:
     """What the API answers; a process for each question would cost more than what is tested."""
     status, answer = server.get(f"/api/v1/{path}?{urlencode(query)}", Authorization=f"Bearer {server.token}")
-    assert status == 200, answer
+    if status != 200:
+        raise NotAnswered(f"{path}: {status} {answer}")
     return answer
 
 
@@ -132,8 +137,13 @@ def skep(*args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
 
 
 def until(ready: Callable[[], bool], server: RunningSkep) -> None:
-    """Asks again and again, as an operator would."""
-    end = time.monotonic() + SECONDS
-    while not ready():
-        assert time.monotonic() < end, server.tail()
+    """Asks again and again, as an operator would, also when nobody can answer."""
+    end, why = time.monotonic() + SECONDS, ""
+    while True:
+        try:
+            if ready():
+                return
+        except NotAnswered as error:
+            why = str(error)
+        assert time.monotonic() < end, why + server.tail()
         time.sleep(0.2)

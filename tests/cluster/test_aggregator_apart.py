@@ -125,10 +125,11 @@ async def test_an_index_apart_is_compared_with_the_mirror_and_made_anew(tmp_path
             coordinator.cli("source", "add", forge.url("whole"))
             _damage_and_wait(apart, worker)
             # what is as it should be is left alone
-            began = await _next_comparison(url)
-            async with asyncio.timeout(SECONDS):
-                while await _next_comparison(url) == began:
-                    await asyncio.sleep(0.2)
+            for _ in range(2):  # the first may be the one that repairs
+                began = await _next_comparison(url)
+                async with asyncio.timeout(SECONDS):
+                    while await _next_comparison(url) == began:
+                        await asyncio.sleep(0.2)
             assert sum("index of an aggregator differs" in line for line in worker.log) == 1
 
 

@@ -33,7 +33,8 @@ class Fleet:
         data = folder / "coordinator"
         skep("ca", "init", self.network.near, "--data", str(data))
         where = f"{self.network.near}:{free_port()}"
-        self.coordinator = stack.enter_context(Coordinator(data, link_listen=where, coordinators=[where]))
+        served = Coordinator(data, link_listen=where, coordinators=[where], beat_every=4.0)
+        self.coordinator = stack.enter_context(served)
         inside = self.network.before
         worker = Member(folder / "worker", self.coordinator.make_line(), before=inside, **POLL)
         self.worker = stack.enter_context(worker).attached()
@@ -68,10 +69,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def test_bulk_bytes_on_a_slow_link_delay_no_heartbeat(fleet: Fleet) -> None:
-    """At 10 MB/s the copy takes longer than the beats that may be missed."""
+    """At 2.5 MB/s the copy takes longer than the beats that may be missed."""
     repo = fleet.forge.create("large/one", {f"{n}.bin": os.urandom(10 << 20) for n in range(4)})
     head = repo.refs()["refs/heads/main"]
-    fleet.network.shape("80mbit")
+    fleet.network.shape("20mbit")
     source, downs = fleet.add("large/one"), fleet.downs()
     gathered = folder_of(fleet.coordinator.data / "gathered", source)
     until(lambda: fleet.told(source) == [head], fleet.coordinator)
@@ -95,4 +96,4 @@ def test_a_network_that_swallows_everything(fleet: Fleet) -> None:
     fleet.worker.says("not attached", since=said)  # by its pings
     fleet.network.mend()
     until(lambda: fleet.told(source)[:2] == heads, fleet.coordinator)
-    assert fleet.state() == "alive"
+    until(lambda: fleet.state() == "alive", fleet.coordinator)

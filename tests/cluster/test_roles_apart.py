@@ -20,7 +20,8 @@ def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
 
 @pytest.fixture(scope="module")
 def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
-    with Coordinator(tmp_path_factory.mktemp("fleet") / "coordinator", poll_min=0.5) as running:
+    # a worker that stalls for some seconds is still alive, and not to be forgotten
+    with Coordinator(tmp_path_factory.mktemp("fleet") / "coordinator", poll_min=0.5, beat_every=10.0) as running:
         yield running
 
 
@@ -50,7 +51,7 @@ def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator,
         # what a worker or manager logs is read at the coordinator
         until(lambda: len({one["process"][:4] for one in coordinator.rows("log", "--lines", "1000")}) == 3, coordinator)
         assert not list((coordinator.data / "mirrors").glob("*/*/*.git"))
-        assert sum(1 for one in (first, second) for _ in (one.data / "mirrors").glob("*/*/*.git")) == len(urls)
+        until(lambda: sum(_mirrors(one) for one in (first, second)) == len(urls), coordinator)
         member = workers["first"]["member"]["id"]
         assert first.stop() == 0
         until(lambda: coordinator.workers()["first"]["member"]["state"] != "alive", coordinator)
@@ -69,6 +70,10 @@ def test_four_processes_mirror_and_index_and_run_tasks(coordinator: Coordinator,
     assert coordinator.cli("worker", "show", "nobody", check=False).returncode == 3
 
 
+def _mirrors(member: Member) -> int:
+    return len(list((member.data / "mirrors").glob("*/*/*.git")))
+
+
 def _reported(coordinator: Coordinator, url: str) -> bool:
     return "Python" in coordinator.cli("report", url, check=False).stdout
 
@@ -81,10 +86,10 @@ def test_a_revoked_token_ends_the_stream_at_once(coordinator: Coordinator, tmp_p
     with Member(tmp_path / "one", **settings) as one:
         one.attached()
         with Member(tmp_path / "two", **settings) as two:
-            assert "belongs to another member" in two.says("not attached")
+            two.says("belongs to another member")
         (id,) = (row["id"] for row in coordinator.rows("worker", "tokens") if row["name"] == "spare")
         coordinator.cli("worker", "revoke", id)
-        assert f"{id} (spare) was revoked" in one.says("not attached")
+        one.says(f"{id} (spare) was revoked")
         until(lambda: any("was revoked" in line for line in coordinator.log), coordinator)
         (row,) = (row for row in coordinator.rows("worker", "tokens") if row["id"] == id)
         assert row["revoked_at"] is not None and len(row["members"]) == 1
@@ -110,7 +115,7 @@ def test_a_copied_folder_is_told_from_its_original(coordinator: Coordinator, tmp
         original.start()
         original.attached()
         with Member(tmp_path / "copy") as copy:
-            assert "has joined with another token" in copy.says("not attached")
+            copy.says("has joined with another token")
         # the folder with its line as well: the newer process ends the older, which says so and ends
         (tmp_path / "copy" / "join").write_bytes((tmp_path / "original" / "join").read_bytes())
         with Member(tmp_path / "copy") as copy:
@@ -123,7 +128,7 @@ def test_plain_text_to_a_tls_port_is_told(coordinator: Coordinator, tmp_path: Pa
     token = tmp_path / "token"
     token.write_text(coordinator.make_token())
     with Member(tmp_path / "plain", coordinators=[coordinator.link], token_file=str(token)) as member:
-        assert "it speaks TLS" in member.says("not attached")
+        member.says("it speaks TLS")
 
 
 def test_the_port_for_people_is_told_from_that_of_the_link(coordinator: Coordinator, tmp_path: Path) -> None:
@@ -132,7 +137,7 @@ def test_the_port_for_people_is_told_from_that_of_the_link(coordinator: Coordina
     token.write_text(coordinator.make_token())
     web, ca = coordinator.url.removeprefix("http://"), str(coordinator.data / "tls" / "ca.crt")
     with Member(tmp_path / "web", coordinators=[web], token_file=str(token), tls_ca=ca) as member:
-        assert "is that its link_listen" in member.says("not attached")
+        member.says("is that its link_listen")
     assert not [line for line in member.log if "skep.link" not in line and "it has ended" not in line]
 
 

@@ -19,19 +19,19 @@ OFFER = Offer(("noop",), {"own": 1}, mirror=True)
 
 
 @asynccontextmanager
-async def two_coordinators(folder: Path, postgres_url: str) -> AsyncIterator[tuple[Engine, Engine]]:
+async def two_coordinators(folder: Path, postgres_url: str, beat_every: float) -> AsyncIterator[tuple[Engine, Engine]]:
     for name in ("one", "two"):
         (folder / name).mkdir()
     async with (
         fresh_database(postgres_url) as url,
-        coordinator(folder / "one", url, beat_every=0.5) as one,
-        coordinator(folder / "two", url, beat_every=0.5) as two,
+        coordinator(folder / "one", url, beat_every=beat_every) as one,
+        coordinator(folder / "two", url, beat_every=beat_every) as two,
     ):
         yield one, two
 
 
 async def test_the_newer_process_ends_the_older_wherever_they_are_attached(tmp_path: Path, postgres_url: str) -> None:
-    async with two_coordinators(tmp_path, postgres_url) as (one, two):
+    async with two_coordinators(tmp_path, postgres_url, 5.0) as (one, two):
         async with hand(one, offer=OFFER, boot=5) as older, hand(two, offer=OFFER, boot=6) as newer:
             with pytest.raises(Replaced, match="a newer process of wrk_1 has attached"):
                 await asyncio.wait_for(older._dialling, 60.0)
@@ -46,7 +46,7 @@ async def test_the_newer_process_ends_the_older_wherever_they_are_attached(tmp_p
 
 async def test_who_attached_elsewhere_is_not_gone_when_that_is_noticed_late(tmp_path: Path, postgres_url: str) -> None:
     member, said = "wrk_1", Hello(PROTOCOL, "wrk_1", TOKEN, 5, offer=OFFER)
-    async with two_coordinators(tmp_path, postgres_url) as (one, two):
+    async with two_coordinators(tmp_path, postgres_url, 60.0) as (one, two):  # nobody beats here
         await one.core.spaces.put(SYSTEM, "work", ("a",))
         await one.rooms.desk.hello(said, local=True)
         await one.rooms.desk.beat(member, 5, Beat("idle"))

@@ -11,6 +11,7 @@ import pytest
 
 from skep.clock import SystemClock
 from skep.errors import BadInput, Replaced
+from skep.link import session
 from skep.link.client import LinkClient
 from skep.link.frames import pack
 from skep.link.messages import FRAME_LIMIT, PROTOCOL, Hello, Refused
@@ -302,7 +303,10 @@ async def test_who_mirrors_nothing_gets_no_keys(desk: MemoryDesk, server: LinkSe
     assert manager.keys == []
 
 
-async def test_a_member_is_told_when_its_clock_is_off(desk: MemoryDesk, server: LinkServer, attach: Attach) -> None:
+async def test_a_member_is_told_when_its_clock_is_off(
+    desk: MemoryDesk, server: LinkServer, attach: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_OFF", 600.0)  # a machine that stalls is not off
     right, ahead = MemoryOutpost(member="wrk_1", off=0.0), MemoryOutpost(member="wrk_2", off=3600.0)
     attach(right)
     attach(ahead)

@@ -30,7 +30,7 @@ GIVER, TAKER = "wrk_giver", "wrk_taker"
 
 @pytest.fixture
 async def meeting() -> Meeting:
-    return Meeting(most=8, seconds=5)
+    return Meeting(most=8)
 
 
 @asynccontextmanager
@@ -169,9 +169,13 @@ async def test_a_giver_that_is_gone_as_soon_as_it_came(meeting: Meeting, address
                 await call.write(msgspec.msgpack.encode(Shown(half, GIVER)))
                 await asyncio.sleep(pause)
                 call.cancel()
+            # gRPC may not have brought that at all; then this is how it came
+            with contextlib.suppress(NotAllowed):
+                async with dial(address, half, GIVER):
+                    pass
 
         async with giving(come()):
-            with pytest.raises(Unavailable, match=r"broke off|did not come"):
+            with pytest.raises(Unavailable, match="broke off"):
                 async with taking(meeting, address, ticket.take) as stream:
                     await stream.read()
     assert not meeting._tunnels
@@ -209,6 +213,7 @@ async def test_a_reader_that_stalls_holds_the_giver_back(meeting: Meeting, addre
                 written += 1
             await stream.end()
 
+    memory = resident()
     async with giving(give()), taking(meeting, address, ticket.take) as stream:
         await stream.read()
         before = -1
@@ -216,12 +221,17 @@ async def test_a_reader_that_stalls_holds_the_giver_back(meeting: Meeting, addre
             before = written
             await asyncio.sleep(0.5)
         assert written < 200
+        assert resident() - memory < many * BLOCK / 4
         read = 1
         while read < 400:
             assert len(await stream.read()) == BLOCK
             read += 1
         assert written > 390
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000
+
+
+def resident() -> int:
+    """Bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 async def test_a_ticket_is_used_once_by_whom_it_is_for(meeting: Meeting, address: str) -> None:
