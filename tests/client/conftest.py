@@ -29,7 +29,7 @@ class Brokers:
         if log not in self._running:
             folder = self._folders.mktemp(f"client-{log}")
             # (a worker is not missed because the machine held its breath, either)
-            settings: dict[str, Any] = {"member_seconds": 6.0, "message_limit": 50_000, "beat_every": 10.0}
+            settings: dict[str, Any] = {"member_seconds": 30.0, "message_limit": 50_000, "beat_every": 10.0}
             if log == "postgres":
                 settings["database"] = self._database  # of this one, others make their own
             elif log == "nats":
@@ -46,8 +46,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Iter
 
 @pytest.fixture(params=["sqlite", "postgres", "nats"])
 def broker(request: pytest.FixtureRequest, brokers: Brokers) -> RunningSkep:
-    """For tests that do not disturb each other; members of groups are missed soon, and none because the machine held
-    its breath."""
+    """For tests that do not disturb each other; no member of a group is missed because the machine held its breath."""
     return brokers.on(request.param)
 
 

@@ -1,12 +1,12 @@
 """Reading: alone with a place of one's own, and in groups that share partitions."""
 
 import asyncio
-import subprocess
-import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
+from contextlib import closing
+from itertools import count, islice, product
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from skep.client import AsyncConsumer, Client, Consumer, Producer
 from skep.client.consumer import Received
 from skep.client.topics import Outgoing
 from skep.errors import BadInput, Conflict, NotFound
+from tests.client.member import Member
 from tests.house.running import RunningSkep
 
 
@@ -51,12 +52,10 @@ class Worker:
 
 def until(reached: Callable[[], bool]) -> None:
     """Waits for what must come; the test's own limit is that it ends at all."""
-    pause = threading.Event()
-    for _ in range(12_000):
-        if reached():
-            return
+    pause, last = threading.Event(), time.monotonic() + 180
+    while not reached():
+        assert time.monotonic() < last, "it did not come to pass"
         pause.wait(0.01)
-    raise AssertionError("it did not come to pass")
 
 
 def test_alone_over_all_topics_and_partitions(client: Client, topic: str) -> None:
@@ -145,6 +144,20 @@ def test_who_lost_a_partition_cannot_commit_and_reads_where_the_group_is(client:
         assert next(consumer).body == 1
 
 
+def test_a_loss_that_a_heartbeat_noticed_is_told_by_the_next_commit_once(client: Client, topic: str) -> None:
+    fill(client, topic, 1, 10)
+    group = client.topics.group(topic, "g")
+    with Consumer(topic, client, group="g", auto_commit=False, heartbeat=0.1) as consumer:
+        assert [message.body for message in islice(consumer, 5)] == [0, 1, 2, 3, 4]
+        group.seek("offset:1")
+        until(lambda: group.lag()[0].member is not None)  # it was there again, under the next generation
+        with pytest.raises(Conflict):
+            consumer.commit()
+        assert next(consumer).body == 1
+        consumer.commit()
+        assert [one.offset for one in group.lag()] == [2]
+
+
 def test_a_partition_is_given_back_before_another_reads_it(client: Client, topic: str) -> None:
     """One member reads six partitions; another comes, and nothing is read twice or left out."""
     fill(client, topic, 6, 100)
@@ -156,7 +169,8 @@ def test_a_partition_is_given_back_before_another_reads_it(client: Client, topic
     second.pace.release(600)
     # what the first has in its hands it keeps; the others it gives
     until(lambda: len(second.consumer.partitions) >= 2 and len(first.consumer.partitions) <= 4)
-    assert not set(first.consumer.partitions) & set(second.consumer.partitions)
+    taken = set(second.consumer.partitions)  # first, for what it has was given back before
+    assert not set(first.consumer.partitions) & taken
     first.pace.release(600)
     until(lambda: len(first.handled) + len(second.handled) >= 600)
     until(lambda: len(first.consumer.partitions) == len(second.consumer.partitions) == 3)
@@ -173,24 +187,32 @@ def test_a_partition_is_given_back_before_another_reads_it(client: Client, topic
 def test_a_killed_member_is_replaced(client: Client, broker: RunningSkep, topic: str) -> None:
     """Three members share six partitions; one is killed in the middle, the others take over, nothing is left out."""
     client.topics.create(topic, partitions=6)
-    command = [sys.executable, "-m", "tests.client.member", broker.url, broker.token, topic, "g"]
-    victim = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    victim = Member(broker.url, broker.token, topic, "g")
     workers = [Worker(client, topic, "g") for _ in range(2)]
     for worker in workers:
-        worker.pace.release(10_000)
+        worker.pace.release(100_000)
     until(lambda: [len(worker.consumer.partitions) for worker in workers] == [2, 2])
-    with Producer(None, client) as producer:
-        for n in range(300):
-            producer.send(topic, n, partition=n % 6)
-        with victim:
-            assert victim.stdout is not None
-            handled = [victim.stdout.readline() for _ in range(20)]
-            victim.kill()
-            handled += victim.stdout.readlines()
-        for n in range(300, 600):
-            producer.send(topic, n, partition=n % 6)
-    seen = Counter((int(line.split()[0]), int(line.split()[1])) for line in handled)
-    everything = {(p, n) for p in range(6) for n in range(100)}
+    rounds = count()
+    with Producer(None, client) as producer, closing(victim):
+
+        def send() -> None:
+            n = next(rounds)
+            for partition in range(6):
+                producer.send(topic, n, partition=partition)
+
+        def heard() -> bool:
+            """And goes on sending: what the others read meanwhile the victim cannot."""
+            send()
+            return len(victim.lines) >= 20
+
+        for _ in range(50):
+            send()
+        until(heard)
+        victim.close()
+        for _ in range(50):
+            send()
+    seen = Counter((int(line.split()[0]), int(line.split()[1])) for line in victim.lines)
+    everything = set(product(range(6), range(next(rounds))))
     until(lambda: set(seen) | {one for worker in workers for one in worker.handled} == everything)
     until(lambda: sum(len(worker.consumer.partitions) for worker in workers) == 6)
     for worker in workers:

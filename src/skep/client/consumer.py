@@ -15,7 +15,7 @@ from skep.client.keeper import Keeper
 from skep.client.patience import Patience, persist
 from skep.client.producer import connect, names
 from skep.client.readings import Reading, Readings
-from skep.errors import BadInput, SkepError
+from skep.errors import BadInput, Conflict, SkepError
 from skep.model.topic import TopicMessage
 
 #: how long an explicit commit waits for a server that is away
@@ -99,13 +99,22 @@ class Consumer:
 
     def commit(self) -> None:
         """What was handed out so far is handled; in a group the server knows it on return. Conflict when a partition
-        of it has gone to another member, who reads it again."""
+        of it has gone to another member, who reads it again, whoever noticed that first."""
         with self._readings.changed:
             for reading in self._readings.all.values():
                 reading.done = reading.handed
             self._in_hand = None
         if self._keeper:
-            persist(self._keeper.commit, Patience(_COMMIT_SECONDS))
+            try:
+                persist(self._keeper.commit, Patience(_COMMIT_SECONDS))
+            except Conflict:
+                self._lost()
+                raise
+            if lost := self._lost():
+                raise Conflict(
+                    f"partition {lost.partition} of {lost.topic!r} has gone to another member",
+                    hint="what was not committed is read again where it went",
+                )
 
     def unhandled(self) -> None:
         """The message in hand does not count as handled when the consumer is closed."""
@@ -139,6 +148,12 @@ class Consumer:
         reading.done = reading.handed
         if self._keeper:
             self._keeper.wake()
+
+    def _lost(self) -> Reading | None:
+        """What has gone since this was asked last, to be told once."""
+        with self._readings.changed:
+            lost, self._readings.lost = self._readings.lost, None
+        return lost
 
     def _begin(self, start: str) -> None:
         for topic in self.topics:

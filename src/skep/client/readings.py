@@ -60,6 +60,8 @@ class Readings:
         self.all: dict[tuple[str, int], Reading] = {}
         self.stopped = threading.Event()
         self.failure: SkepError | None = None
+        #: the last that went while something it had handed out was not known to the server as handled
+        self.lost: Reading | None = None
         #: messages that were trimmed before they were read
         self.missed = 0
         #: past this moment the partitions may be somebody else's
@@ -77,6 +79,8 @@ class Readings:
 
     def drop(self, reading: Reading) -> None:
         reading.gone = True
+        if reading.handed > reading.committed:
+            self.lost = reading
         if self.all.get((reading.topic, reading.partition)) is reading:
             del self.all[reading.topic, reading.partition]
 
