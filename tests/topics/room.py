@@ -1,5 +1,6 @@
 """The room of topics on its own, over a database and a log."""
 
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from tests.rooms.house import MovedClock
 
 LIMIT = 1000
 MEMBER_SECONDS = 30.0
+LISTENS = MEMBER_SECONDS / 10
 WRITER = Caller("writer", frozenset({"read", "write"}))
 READER = Caller("reader", frozenset({"read"}))
 ANYBODY = Caller("", frozenset(), known=False)
@@ -27,6 +29,12 @@ class Room(msgspec.Struct):
     topics: Topics
     groups: Groups
     queue: Queue
+
+    def passes(self, seconds: float) -> None:
+        """Time, while the server listens."""
+        for _ in range(steps := ceil(seconds / LISTENS)):
+            self.clock.time += seconds / steps
+            self.groups.listen()
 
 
 async def room_on(db: Database, log: Log, data: Path) -> Room:

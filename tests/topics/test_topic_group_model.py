@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from skep.engines.open import find
 from skep.errors import Conflict
 from skep.model.topic import Commit, Post
+from skep.topics.groups import Groups
 from tests.topics.room import MEMBER_SECONDS, READER, WRITER, Room, room_on
 
 TOPIC, GROUP = "news", "readers"
@@ -45,6 +46,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.room: Room = self.runner.run(self.open())
         self.seen: dict[str, dict[int, Reading]] = {}
+        #: seconds for which somebody could be heard; until when of them each member is in
+        self.listened = 0.0
         self.until: dict[str, float] = {}
         self.ends: list[int] = []
 
@@ -75,13 +78,13 @@ class GroupMachine(RuleBasedStateMachine):
         self.ends[partition] += count
 
     def alive(self, member: str) -> bool:
-        return self.until.get(member, 0.0) >= self.room.clock.now()
+        return self.until.get(member, 0.0) >= self.listened
 
     @rule(member=names)
     def join(self, member: str) -> None:
         answer = self.runner.run(self.room.groups.join(READER, TOPIC, GROUP, member=member))
         before, self.seen[member] = self.seen.get(member, {}), {}
-        self.until[member] = self.room.clock.now() + MEMBER_SECONDS
+        self.until[member] = self.listened + MEMBER_SECONDS
         for lease in answer.leases:
             held = self.held[lease.partition]
             assert lease.offset == held.committed
@@ -133,7 +136,7 @@ class GroupMachine(RuleBasedStateMachine):
             del self.seen[member][partition]
             return
         self.runner.run(commit)
-        self.until[member] = self.room.clock.now() + MEMBER_SECONDS
+        self.until[member] = self.listened + MEMBER_SECONDS
         held.committed = reading.next
         if back:
             held.owner = None
@@ -152,7 +155,14 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 12.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
+        self.room.passes(seconds)
+        self.listened += seconds
+
+    @rule(seconds=st.sampled_from([12.0, 31.0, 1000.0]), restarted=st.booleans())
+    def the_server_stands_still(self, seconds: float, restarted: bool) -> None:
         self.room.clock.time += seconds
+        if restarted:
+            self.room.groups = Groups(self.room.topics, MEMBER_SECONDS)
 
     @precondition(lambda self: self.seen)
     @invariant()
@@ -164,7 +174,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """Those who stay share everything fairly after a few rounds, and read to the end."""
-        self.room.clock.time += 2 * MEMBER_SECONDS
+        self.time_passes(2 * MEMBER_SECONDS)
         members = ["ann", "bob", "eve"]
         for _ in range(3):
             for member in members:

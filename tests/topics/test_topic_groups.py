@@ -56,10 +56,10 @@ async def test_who_does_not_come_back_is_out_and_its_commits_are_refused(room: R
     await filled(room, 1, 5)
     (lease,) = (await room.groups.join(READER, "news", "g", member="slow")).leases
     await room.groups.commit(READER, "news", "g", "slow", [Commit(0, lease.generation, 2)])
-    room.clock.time += MEMBER_SECONDS - 1
+    room.passes(MEMBER_SECONDS - 1)
     waiting = await room.groups.join(READER, "news", "g", member="other")
     assert waiting.leases == []
-    room.clock.time += 2
+    room.passes(2)
     taken = await room.groups.join(READER, "news", "g", member="other")
     assert taken.leases == [Lease(0, lease.generation + 1, 2)]
     with pytest.raises(Conflict):

@@ -214,6 +214,7 @@ async def open_rooms(
         loops: list[Loop] = [
             *timing,
             topics.follow,
+            core.groups.follow,
             search.follow,
             records.follow,
             dataone.index.follow,

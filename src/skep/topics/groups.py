@@ -3,12 +3,15 @@
 A member that stops coming back is out after a while, and its partitions go to the others with the generation raised,
 so that its late commits are refused. A member that is alive is never robbed: it is asked to give a partition back,
 finishes what it reads, commits, and only then does the other begin. So nothing is read twice unless somebody crashed.
+That nobody was heard while nobody listened says nothing of them: such time is added to the leases.
 """
 
+import asyncio
 from collections.abc import Sequence
+from math import inf
 
 from skep.engines.db.base import Row, Tx, Value, upsert
-from skep.errors import BadInput, Conflict, NotFound
+from skep.errors import BadInput, Conflict, NoSpace, NotFound, Unavailable
 from skep.model.caller import Caller
 from skep.model.ids import new_id
 from skep.model.topic import Commit, Lag, Lease, Membership, Part, Place, Topic
@@ -33,20 +36,43 @@ class Groups:
         self._topics = topics
         self._db = topics.db
         self._seconds = member_seconds
+        #: when somebody listened last, and since when without a break
+        self._listened = self._listening = topics.clock.now()
+
+    async def follow(self) -> None:
+        while True:
+            self.listen()
+            await asyncio.sleep(self._seconds / 10)
+
+    def listen(self, came: float = inf) -> None:
+        """Called again and again: that this process stood still, or its machine slept, is noticed; or the database, by
+        one who `came` then and is heard only now. What is shorter robs nobody who comes three times in its seconds."""
+        now = self._topics.clock.now()
+        if now > min(came, self._listened) + self._seconds / 3:
+            self._listening = now
+        self._listened = now  # last: transactions may have a thread of their own
 
     async def join(
         self, caller: Caller, topic: str, group: str, *, member: str = "", start: str = "beginning"
     ) -> Membership:
         """Become or stay a member, and learn what to read. Called again and again, at least every few seconds."""
+        try:
+            return await self._join(caller, topic, group, member, start)
+        except (Unavailable, NoSpace):  # who came could not be heard, and so could nobody else
+            self._listening = self._topics.clock.now()
+            raise
+
+    async def _join(self, caller: Caller, topic: str, group: str, member: str, start: str) -> Membership:
+        came = self._topics.clock.now()
         await self._allowed(caller, topic, group)
         if member:
             valid_name(member, "member")
-        member = member or new_id("mem", self._topics.clock.now())
+        member = member or new_id("mem", came)
         starts = await self._topics.places(caller, topic, start)
 
         async def work(tx: Tx) -> Membership:
             places = await self._places(tx, topic, group, starts)
-            alive = await self._alive(tx, topic, group, member)
+            alive = await self._alive(tx, topic, group, member, came)
             owners = {int(row["partition"]): row["member"] if row["member"] in alive else None for row in places}
             target = fair(owners, alive)
             leases, give_back = [], []
@@ -64,6 +90,7 @@ class Groups:
 
     async def commit(self, caller: Caller, topic: str, group: str, member: str, commits: Sequence[Commit]) -> None:
         """All or none. Conflict when a partition has meanwhile gone to another: its generation has risen."""
+        came = self._topics.clock.now()
         await self._allowed(caller, topic, group)
         for one in commits:
             _, end = await self._topics.log.bounds(await self._topics.part(topic, one.partition))
@@ -78,7 +105,7 @@ class Groups:
                         f"partition {one.partition} of {topic!r} is no longer read by {member!r}",
                         hint="join again; what was not committed is read by another member",
                     )
-            await self._touch(tx, topic, group, member)
+            await self._touch(tx, topic, group, member, came)
 
         await self._db.write(work)
 
@@ -134,16 +161,32 @@ class Groups:
         await tx.many(FIRST_PLACE, rows)
         return await tx.rows(f"{_PLACES} FOR UPDATE", **own)
 
-    async def _alive(self, tx: Tx, topic: str, group: str, member: str) -> list[str]:
+    async def _alive(self, tx: Tx, topic: str, group: str, member: str, came: float) -> list[str]:
         own, now = _of(group, topic), self._topics.clock.now()
+        await self._touch(tx, topic, group, member, came)
         await tx.rows(f"DELETE FROM reader_member WHERE {_OWN} AND until < :now", **own, now=now)  # noqa: S608
-        await self._touch(tx, topic, group, member)
         rows = await tx.rows(f"SELECT member FROM reader_member WHERE {_OWN} ORDER BY member", **own)  # noqa: S608
         return [row["member"] for row in rows]
 
-    async def _touch(self, tx: Tx, topic: str, group: str, member: str) -> None:
-        until = self._topics.clock.now() + self._seconds
-        await upsert(tx, "reader_member", "reader, topic, member", **_of(group, topic), member=member, until=until)
+    async def _touch(self, tx: Tx, topic: str, group: str, member: str, came: float) -> None:
+        self.listen(came)
+        own, now = _of(group, topic), self._topics.clock.now()
+        if now <= self._listening + self._seconds:  # later it would change nothing
+            await self._excuse(tx, own)
+        await upsert(tx, "reader_member", "reader, topic, member", **own, member=member, until=now + self._seconds)
+
+    async def _excuse(self, tx: Tx, own: dict[str, Value]) -> None:
+        """Leases that were good when one of the group was heard last, by whichever server, go on from when we began
+        to listen. Asked again, or by another server, it finds nothing to add."""
+        [row] = await tx.rows(f"SELECT max(until) AS until FROM reader_member WHERE {_OWN}", **own)  # noqa: S608
+        heard = self._listening if row["until"] is None else row["until"] - self._seconds
+        if heard < self._listening:
+            await tx.rows(
+                f"UPDATE reader_member SET until = until + :missed WHERE {_OWN} AND until >= :heard",  # noqa: S608
+                **own,
+                missed=self._listening - heard,
+                heard=heard,
+            )
 
     async def _take(self, tx: Tx, topic: str, group: str, member: str, row: Row) -> Lease:
         take = "UPDATE place SET member = :member, generation = generation + 1"
