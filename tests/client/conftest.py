@@ -33,7 +33,8 @@ class Brokers:
             if log == "postgres":
                 settings["database"] = self._database  # of this one, others make their own
             elif log == "nats":
-                settings["log"] = self._stack.enter_context(running_nats(folder / "nats")).url
+                nats = self._stack.enter_context(running_nats(folder / "nats"))
+                settings["log"] = f"{nats.url}?patience=30"
             self._running[log] = self._stack.enter_context(RunningSkep(folder / "data", **settings))
         return self._running[log]
 

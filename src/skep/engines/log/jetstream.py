@@ -34,9 +34,10 @@ _UNKNOWN = Answer(error=Fault(503, 0, "no answer"))
 _answer = msgspec.json.Decoder(Answer)
 
 
-async def open_jetstream(url: str, *, db: Database, patience: float = 5.0) -> Log:
-    """`patience`: seconds that a call waits for a server that is away or silent."""
-    log = JetStreamLog(address(url), patience)
+async def open_jetstream(url: str, *, db: Database, patience: float | None = None) -> Log:
+    """`patience`: in place of the URL's."""
+    to = address(url)
+    log = JetStreamLog(to, patience or to.patience)
     try:
         await log.start()
     except BaseException:

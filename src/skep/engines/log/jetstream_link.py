@@ -27,6 +27,8 @@ _NO_PEERS = 10005
 CONFIGURED_OTHERWISE = 10058
 #: seconds between attempts to connect, and between signs of life
 _PAUSE, _PING = 0.2, 10
+#: after our patience, for what lay unread because it was us who stood still
+_SECOND_LOOK = 1.0
 _CLOSE_SECONDS = 1.0
 
 
@@ -120,6 +122,8 @@ class Link:
         awaited = set(asked)
         while awaited:
             done, awaited = await asyncio.wait(awaited, timeout=self.patience)
+            if not done:
+                done, awaited = await asyncio.wait(awaited, timeout=_SECOND_LOOK)
             if not done:
                 self._answers.forget(awaited)
         return [future.result() for future in asked] + [None] * (len(messages) - len(asked))
