@@ -6,15 +6,18 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 _FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync "
-    "--no-first-run --hide-scrollbars --remote-debugging-pipe"
+    "--no-first-run --hide-scrollbars --allow-pre-commit-input --remote-debugging-pipe"
 )
+
+_LOAD_SECONDS = 180.0
 
 
 class Tab:
@@ -25,7 +28,6 @@ class Tab:
         self._answers = os.fdopen(answers, "rb")
         self._count = 0
         self._session = ""
-        self._events: list[dict[str, Any]] = []
         self.console: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -33,6 +35,12 @@ class Tab:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
+        heard = self._ask(method, **params)
+        assert "error" not in heard, heard
+        result: dict[str, Any] = heard["result"]
+        return result
+
+    def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": params}
         if self._session:
@@ -41,9 +49,7 @@ class Tab:
         while True:
             heard = self._hear()
             if heard.get("id") == self._count:
-                assert "error" not in heard, heard
-                result: dict[str, Any] = heard["result"]
-                return result
+                return heard
 
     def _hear(self) -> dict[str, Any]:
         text = bytearray()
@@ -55,21 +61,27 @@ class Tab:
             self.console.append(heard["params"]["entry"]["text"])
         elif heard.get("method") == "Runtime.exceptionThrown":
             self.console.append(json.dumps(heard["params"]))
-        elif "method" in heard:
-            self._events.append(heard)
         return heard
 
-    def wait(self, event: str) -> None:
-        while not any(one["method"] == event for one in self._events):
-            self._hear()
-        self._events.clear()
-
     def open(self, url: str) -> None:
-        self._events.clear()
-        self.call("Page.navigate", url=url)
-        self.wait("Page.loadEventFired")
-        # what asked for the focus has it once a frame was drawn
+        self._leave(lambda: self.call("Page.navigate", url=url))
+
+    def _leave(self, how: Callable[[], object]) -> None:
+        """Until another page is there, and not just this one still."""
+        self.value("window.left = 1")
+        how()
+        until = time.monotonic() + _LOAD_SECONDS
+        while not self._arrived():
+            assert time.monotonic() < until, "no other page came"
+            time.sleep(0.02)
+        # what asked for the focus has it, and keys are heard, once a frame was drawn
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+
+    def _arrived(self) -> bool:
+        script = "window.left === undefined && document.readyState === 'complete'"
+        heard = self._ask("Runtime.evaluate", expression=script)
+        # between two pages there is nobody who could be asked
+        return "result" in heard and heard["result"]["result"].get("value") is True
 
     def value(self, script: str) -> Any:
         done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -77,9 +89,11 @@ class Tab:
 
     def submit(self, selector: str) -> None:
         """Click what leads to another page, and wait for that."""
-        self._events.clear()
-        self.value(f"document.querySelector({selector!r}).click()")
-        self.wait("Page.loadEventFired")
+        self._leave(lambda: self.value(f"document.querySelector({selector!r}).click()"))
+
+    def enter(self) -> None:
+        """Press what leads to another page, and wait for that."""
+        self._leave(lambda: self.press("Enter", "\r"))
 
     def press(self, key: str, text: str = "") -> None:
         for kind in ("keyDown", "keyUp"):

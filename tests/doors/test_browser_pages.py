@@ -52,8 +52,7 @@ def test_search_without_a_mouse(tab: Tab, pages: dict[str, str]) -> None:
     tab.open(pages["home"])
     assert tab.value(FOCUSED) == "q"
     tab.call("Input.insertText", text="honey file:main")
-    tab.press("Enter", "\r")
-    tab.wait("Page.loadEventFired")
+    tab.enter()
     assert tab.value("[...document.querySelectorAll('mark')].map(m => m.textContent).join()") == "honey,honey,honey"
     tab.press("j", "j")
     first = tab.value(FOCUSED)
@@ -66,8 +65,7 @@ def test_search_without_a_mouse(tab: Tab, pages: dict[str, str]) -> None:
     assert tab.value(FOCUSED) == "q"
     assert tab.value("document.getElementById('q').value") == "honey file:main"
     tab.press("ArrowDown")
-    tab.press("Enter", "\r")
-    tab.wait("Page.loadEventFired")
+    tab.enter()
     assert (
         tab.value("location.hash + document.querySelector('.line.marked code').textContent")
         == "#L1def find_honey(hive):"
@@ -90,8 +88,7 @@ def test_the_box_completes_what_is_written(tab: Tab, pages: dict[str, str]) -> N
     tab.press("Enter", "\r")
     assert tab.value("document.getElementById('q').value") == "honey lang:Python "
     assert tab.value("document.getElementById('offers').hidden") is True
-    tab.press("Enter", "\r")
-    tab.wait("Page.loadEventFired")
+    tab.enter()
     assert tab.value("document.querySelector('.path').textContent") == "src/main.py"
 
 

@@ -39,7 +39,7 @@ async def engines(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         return
     async with fresh_database(request.getfixturevalue("postgres_url")) as database:
         with running_nats(tmp_path / "nats") as nats:
-            yield {"database": database, "log": nats.url}
+            yield {"database": database, "log": f"{nats.url}?patience=30"}
 
 
 def same(skep: RunningSkep, node: MemberNode) -> bool:

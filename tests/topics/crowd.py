@@ -133,15 +133,18 @@ class Consumer:
                     self._ask("leave")
                     self._begin()
             except AWAY:
-                continue
+                self._note_silence()
             except Died:
                 self._story.dead.add(self._member)
                 self._begin()
             except Out:
-                if time.monotonic() > self._safe_until:
-                    self._story.silent.add(self._member)
+                self._note_silence()
                 self._begin()
         self._wire.close()
+
+    def _note_silence(self) -> None:
+        if 0 < self._safe_until < time.monotonic():
+            self._story.silent.add(self._member)
 
     def _turn(self) -> None:
         began = time.monotonic()
