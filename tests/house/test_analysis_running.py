@@ -3,10 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from skep.engines.index.library import Library
 from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.house.waiting import until
 
 FILES: dict[str | bytes, bytes | str | None] = {
     "LICENSE": b"Apache License\nVersion 2.0, January 2004\n",
@@ -23,9 +25,12 @@ def report(skep: RunningSkep, source: str, *options: str) -> dict[str, object]:
 
 def ended(skep: RunningSkep, contexts: int) -> None:
     """So many contexts of an index have finished, their analysis included."""
-    while len(found := [one for one in skep.rows("context", "list") if "index " in one["name"]]) < contexts:
-        pass
-    for context in found:
+
+    def found() -> list[dict[str, Any]] | None:
+        rows = [one for one in skep.rows("context", "list") if "index " in one["name"]]
+        return rows if len(rows) >= contexts else None
+
+    for context in until(found, skep):
         if context["state"] == "RUNNING":
             skep.cli("context", "wait", context["id"], check=False)
     assert {one["state"] for one in skep.rows("context", "list")} == {"FINISHED"}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.house.waiting import until
 
 
 def test_the_whole_index_comes_again_from_the_mirrors(tmp_path: Path, forge: Forge) -> None:
@@ -40,13 +41,11 @@ def test_letters_that_a_disk_has_changed_are_noticed_and_mended(tmp_path: Path, 
         forge.create("index/rot", {"a.txt": b"needle\n"})
         skep.cli("source", "add", forge.url("index/rot"), "--wait")
         spoil(skep)
-        while found(skep, "case:yes needle") != ["needle"]:
-            pass
+        until(lambda: found(skep, "case:yes needle") == ["needle"], skep)
         skep.kill()
         spoil(skep)
         skep.start()
-        while found(skep, "case:yes needle") != ["needle"]:
-            pass
+        until(lambda: found(skep, "case:yes needle") == ["needle"], skep)
 
 
 def spoil(skep: RunningSkep) -> None:

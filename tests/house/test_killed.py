@@ -105,6 +105,8 @@ def test_a_disk_that_fills_up_and_empties_again(tmp_path: Path, forge: Forge) ->
     repo = forge.create("disk/two", {"a.txt": b"two\n"})
     with on_small_disk(tmp_path / "small", poll_min=1.0) as skep:
         skep.cli("source", "add", forge.url("disk/one"), "--wait")
+        for context in skep.rows("context", "list"):  # it is analysed after it was found
+            skep.cli("context", "wait", context["id"])
         with filled(skep.data):
             refused = skep.cli("source", "add", forge.url("disk/two"), check=False)
             assert refused.returncode != 0

@@ -2,18 +2,18 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from skep.client import Client
 from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.house.waiting import until
 
-T = TypeVar("T")
 RULE = """
 name = "check"
 source = "**/watched*"
@@ -35,14 +35,6 @@ def configured(tmp_path: Path) -> Iterator[RunningSkep]:
     running = RunningSkep(tmp_path / "data", before=["env", f"SKEP_CONFIG={tmp_path}/skep.toml"])
     yield running
     running.stop()
-
-
-def until(found: Callable[[], T | None], skep: RunningSkep) -> T:
-    for _ in range(600):
-        if (answer := found()) is not None:
-            return answer
-        time.sleep(0.1)
-    raise AssertionError("it did not come" + skep.tail())
 
 
 def test_commit_to_finished_context(configured: RunningSkep, forge: Forge, tmp_path: Path) -> None:
@@ -72,7 +64,7 @@ def test_commit_to_finished_context(configured: RunningSkep, forge: Forge, tmp_p
     before = fired(skep, "check")
     repo.commit({"doc/a.md": b"4"})
     skep.cli("source", "fetch", url, "--wait")
-    until(lambda: ((last := fired(skep, "docs")) != by_hand["id"] and last) or None, skep)
+    until(lambda: (last := fired(skep, "docs")) != by_hand["id"] and last, skep)
     assert fired(skep, "check") == before
     skep.cli("rule", "remove", "check")
 
@@ -115,8 +107,8 @@ def test_killed_again_and_again_each_batch_fires_once(skep: RunningSkep, forge: 
     skep.cli("source", "fetch", forge.url("team/killed"), "--wait")
     newest = repo.refs()["refs/heads/main"]
     for n in range(20):
-        until(lambda n=n: _new_of(skep, f"r{n}") == newest or None, skep)  # type: ignore[misc]
-    until(lambda: not _owed(skep) or None, skep)  # of an older change, whose paths could not be read at the time
+        until(lambda n=n: _new_of(skep, f"r{n}") == newest, skep)  # type: ignore[misc]
+    until(lambda: not _owed(skep), skep)  # of an older change, whose paths could not be read at the time
     with closing(sqlite3.connect(skep.data / "skep.db")) as db:
         batches = {
             row[0] for row in db.execute("SELECT batch FROM change WHERE first = 0 AND entry = 'refs/heads/main'")

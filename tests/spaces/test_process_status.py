@@ -10,6 +10,7 @@ from skep.engines.db.base import Database
 from skep.spaces.service import Spaces
 from skep.spaces.statuses import Statuses
 from tests.house.running import RunningSkep
+from tests.house.waiting import until
 from tests.rooms.house import MovedClock
 
 
@@ -74,13 +75,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_every_process_of_a_running_skep_has_a_status_and_a_log(server: RunningSkep) -> None:
     """Coordinator, worker and manager; and the lines of both processes."""
-    kinds: set[str] = set()
-    while kinds != {"crd", "wrk", "man"}:
-        kinds = {row["id"][:3] for row in server.rows("status")[0]["processes"]}
+
+    def kinds() -> set[str]:
+        return {row["id"][:3] for row in server.rows("status")[0]["processes"]}
+
+    def logging() -> set[str]:
+        return {row["process"][:3] for row in server.rows("log", "--lines", "1000")}
+
+    until(lambda: kinds() == {"crd", "wrk", "man"}, server)
     assert "PROCESS" in server.cli("status").stdout
-    processes: set[str] = set()
-    while not {"crd", "wrk"} <= processes:
-        processes = {row["process"][:3] for row in server.rows("log", "--lines", "1000")}
+    until(lambda: {"crd", "wrk"} <= logging(), server)
     assert "attached" in server.cli("log", "--level", "info").stdout
     status, _ = server.get("/api/v1/log?after=0&limit=1", Authorization=f"Bearer {server.token}")
     assert status == 200
