@@ -8,10 +8,11 @@ import pytest
 
 from skep.engines.db.base import Tx
 from skep.errors import Unavailable
-from skep.model.topic import Commit, Lease
+from skep.model.caller import Caller
+from skep.model.topic import Commit, Lease, Place
 from skep.testing.nats import NatsServer
 from skep.topics.groups import Groups
-from tests.topics.room import MEMBER_SECONDS, READER, WRITER, Room
+from tests.topics.room import LISTENS, MEMBER_SECONDS, READER, WRITER, Room
 
 LONG = 10 * MEMBER_SECONDS
 
@@ -123,3 +124,24 @@ async def test_a_log_that_was_away_is_not_the_members_silence(room: Room, nats_s
     await asyncio.to_thread(nats_server.start)
     assert await leases(room, "b") == held["b"]
     assert await leases(room, "a") == held["a"]
+
+
+async def test_a_group_that_is_never_heard_keeps_nobody_in_another(
+    rows_room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared(rows_room)
+    await rows_room.topics.create(WRITER, "broken")
+    places = rows_room.topics.places
+
+    async def without(caller: Caller, topic: str, start: str) -> list[Place]:
+        if topic == "broken":
+            raise Unavailable("its log is away")
+        return await places(caller, topic, start)
+
+    monkeypatch.setattr(rows_room.topics, "places", without)
+    for _ in range(11):
+        rows_room.passes(LISTENS)
+        with pytest.raises(Unavailable):
+            await rows_room.groups.join(READER, "broken", "g", member="c")
+        held = await leases(rows_room, "b")
+    assert [lease.partition for lease in held] == [0, 1]

@@ -8,7 +8,6 @@ That nobody was heard while nobody listened says nothing of them: such time is a
 
 import asyncio
 from collections.abc import Sequence
-from math import inf
 
 from skep.engines.db.base import Row, Tx, Value, upsert
 from skep.errors import BadInput, Conflict, NoSpace, NotFound, Unavailable
@@ -38,19 +37,31 @@ class Groups:
         self._seconds = member_seconds
         #: when somebody listened last, and since when without a break
         self._listened = self._listening = topics.clock.now()
+        #: topic and group -> when one of it came last and could not be heard; not for longer than it matters
+        self._deaf: dict[tuple[str, str], float] = {}
 
     async def follow(self) -> None:
         while True:
             self.listen()
             await asyncio.sleep(self._seconds / 10)
 
-    def listen(self, came: float = inf) -> None:
-        """Called again and again: that this process stood still, or its machine slept, is noticed; or the database, by
-        one who `came` then and is heard only now. What is shorter robs nobody who comes three times in its seconds."""
+    def listen(self) -> None:
+        """Called again and again: that this process stood still, or its machine slept, is noticed."""
         now = self._topics.clock.now()
-        if now > min(came, self._listened) + self._seconds / 3:
+        if self._is_long(now - self._listened):
             self._listening = now
         self._listened = now  # last: transactions may have a thread of their own
+
+    def _is_long(self, seconds: float) -> bool:
+        """What is shorter robs nobody who comes three times in its `member_seconds`, as our client does."""
+        return seconds > self._seconds / 3
+
+    def _heard_since(self, topic: str, group: str, came: float) -> float:
+        """Since when this group is heard without a break, by the word of one that `came` then: it may have waited for a
+        database that stood still. Each group for itself: where one is never heard, the gone of others must go."""
+        self.listen()
+        now = self._topics.clock.now()
+        return now if self._is_long(now - came) else max(self._listening, self._deaf.get((topic, group), 0.0))
 
     async def join(
         self, caller: Caller, topic: str, group: str, *, member: str = "", start: str = "beginning"
@@ -58,8 +69,10 @@ class Groups:
         """Become or stay a member, and learn what to read. Called again and again, at least every few seconds."""
         try:
             return await self._join(caller, topic, group, member, start)
-        except (Unavailable, NoSpace):  # who came could not be heard, and so could nobody else
-            self._listening = self._topics.clock.now()
+        except (Unavailable, NoSpace):
+            now = self._topics.clock.now()
+            late = {key: at for key, at in self._deaf.items() if at + self._seconds > now}
+            self._deaf = {**late, (topic, group): now}
             raise
 
     async def _join(self, caller: Caller, topic: str, group: str, member: str, start: str) -> Membership:
@@ -169,22 +182,21 @@ class Groups:
         return [row["member"] for row in rows]
 
     async def _touch(self, tx: Tx, topic: str, group: str, member: str, came: float) -> None:
-        self.listen(came)
-        own, now = _of(group, topic), self._topics.clock.now()
-        if now <= self._listening + self._seconds:  # later it would change nothing
-            await self._excuse(tx, own)
+        own, since, now = _of(group, topic), self._heard_since(topic, group, came), self._topics.clock.now()
+        if now <= since + self._seconds:  # later it would change nothing
+            await self._excuse(tx, own, since)
         await upsert(tx, "reader_member", "reader, topic, member", **own, member=member, until=now + self._seconds)
 
-    async def _excuse(self, tx: Tx, own: dict[str, Value]) -> None:
-        """Leases that were good when one of the group was heard last, by whichever server, go on from when we began
-        to listen. Asked again, or by another server, it finds nothing to add."""
+    async def _excuse(self, tx: Tx, own: dict[str, Value], since: float) -> None:
+        """Leases that were good when one of the group was heard last, by whichever server, go on from when it could be
+        heard again. Asked again, or by another server, it finds nothing to add."""
         [row] = await tx.rows(f"SELECT max(until) AS until FROM reader_member WHERE {_OWN}", **own)  # noqa: S608
-        heard = self._listening if row["until"] is None else row["until"] - self._seconds
-        if heard < self._listening:
+        heard = since if row["until"] is None else row["until"] - self._seconds
+        if heard < since:
             await tx.rows(
                 f"UPDATE reader_member SET until = until + :missed WHERE {_OWN} AND until >= :heard",  # noqa: S608
                 **own,
-                missed=self._listening - heard,
+                missed=since - heard,
                 heard=heard,
             )
 
