@@ -29,7 +29,7 @@ class Brokers:
         if log not in self._running:
             folder = self._folders.mktemp(f"client-{log}")
             # (a worker is not missed because the machine held its breath, either)
-            settings: dict[str, Any] = {"member_seconds": 30.0, "message_limit": 50_000, "beat_every": 10.0}
+            settings: dict[str, Any] = {"member_seconds": 15.0, "message_limit": 50_000, "beat_every": 10.0}
             if log == "postgres":
                 settings["database"] = self._database  # of this one, others make their own
             elif log == "nats":
