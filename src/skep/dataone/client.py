@@ -43,7 +43,7 @@ class Refused(Exception):
 
 
 class Sink(Protocol):
-    """Takes the bytes of an answer, from the beginning after each `reset`."""
+    """Takes the bytes of an answer, from the beginning when it is new and after each `reset`."""
 
     #: bytes so far
     size: int
@@ -198,6 +198,7 @@ class NodeClient:
         except Refused as error:
             if error.status <= 0 or error.status in BUSY:
                 raise
+            into.reset()
             try:
                 await self.object(pid, into)
             except Refused as other:
@@ -205,7 +206,6 @@ class NodeClient:
 
     async def _whole(self, path: str, into: Sink) -> None:
         """What breaks off half-way goes on from there, as long as that leads further."""
-        into.reset()
         before = 0
         while True:
             try:

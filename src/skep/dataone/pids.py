@@ -1,6 +1,7 @@
 """Identifiers in paths. They are opaque: never normalised, encoded once, and one segment whatever they hold."""
 
 import re
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from skep.errors import BadInput
@@ -17,6 +18,7 @@ def check(pid: str) -> str:
     return pid
 
 
+@lru_cache(1_000)  # each is asked for twice
 def encode(pid: str) -> str:
     """As one segment of a path. Dots alone would be taken for a folder."""
     return quote(pid, safe=_SAFE) if pid not in (".", "..") else pid.replace(".", "%2E")

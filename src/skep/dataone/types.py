@@ -4,6 +4,7 @@ A field's name in camel case is its element's name; markers say what is no plain
 """
 
 import hashlib
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -35,6 +36,11 @@ _ENOUGH: dict[Permission, frozenset[Permission]] = {
 _ALGORITHMS = {"MD5": "MD5", **{f"SHA{n}": f"SHA-{n}" for n in (1, 224, 256, 384, 512)}}
 
 
+@lru_cache(100)  # an object's is asked for again and again
+def _usual(algorithm: str) -> str:
+    return _ALGORITHMS.get(algorithm.strip().upper().replace("-", "").replace("_", ""), algorithm)
+
+
 class Doc(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """A document or a part of one."""
 
@@ -46,7 +52,7 @@ class Checksum(Doc, frozen=True):
     @property
     def name(self) -> str:
         """The algorithm in its usual spelling; as it is where nobody knows it."""
-        return _ALGORITHMS.get(self.algorithm.strip().upper().replace("-", "").replace("_", ""), self.algorithm)
+        return _usual(self.algorithm)
 
     @property
     def known(self) -> bool:

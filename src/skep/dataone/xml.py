@@ -141,7 +141,7 @@ def _build(kind: type[T], element: Any) -> T:
     found: dict[str, Any] = {}
     plan = _plan(kind)
     for child in element:
-        field = plan.by_word.get(child.tag.rpartition("}")[2])
+        field = plan.by_word.get(child.tag) or plan.by_word.get(child.tag.rpartition("}")[2])
         if field is None or (field.list and not len(child)):
             continue
         try:
