@@ -32,7 +32,7 @@ from skep.sources.base import Ask
 
 #: objects and bytes that are handed over together, and the seconds that the first of them waits for others: of a slow
 #: node, too, no more than that is lost by a kill
-_OBJECTS, _BYTES, _SECONDS = 250, 4 << 20, 5.0
+_OBJECTS, _BYTES, _SECONDS = 500, 4 << 20, 5.0
 #: such lots under way
 _ON_THE_WAY = 3
 #: objects taken from the queue together; as many may be open when more are taken
