@@ -30,11 +30,13 @@ class Folders:
         return run
 
     def leave(self, run: Path, *, keep: bool) -> None:
-        self._busy.discard(run.name)
+        try:
+            if not keep:
+                remove(run)
+        finally:  # not before: a prune in another thread would remove it at the same time, and both would fail
+            self._busy.discard(run.name)
         if keep:
             self.prune()
-        else:
-            remove(run)
 
     def prune(self) -> None:
         with self._pruning:

@@ -22,6 +22,8 @@ class Keeping:
         self._line = line
         self._child = child
         self._turn = asyncio.Lock()
+        #: there while a message waits for room in the socket
+        self._room: asyncio.Event | None = None
 
     @classmethod
     async def start(cls, folder: Path, hear: Callable[[dict[str, Any]], None], gone: Callable[[], None]) -> "Keeping":
@@ -65,17 +67,29 @@ class Keeping:
                 else:
                     return
 
+    @property
+    def blocked(self) -> bool:
+        """A message waits because the keeper does not read."""
+        return self._room is not None
+
     async def _writable(self) -> None:
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_writer(self._line, ready.set)
+        self._room = asyncio.Event()
+        asyncio.get_running_loop().add_writer(self._line, self._room.set)
         try:
-            await ready.wait()
+            await self._room.wait()
         finally:
-            loop.remove_writer(self._line)
+            self._room = None
+            if self._line.fileno() >= 0:
+                asyncio.get_running_loop().remove_writer(self._line)
 
     async def close(self) -> None:
         """Returns when the keeper and all that it kept have ended."""
+        loop = asyncio.get_running_loop()
         if self._line.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._line)
+            # the loop must watch a number no longer once it is closed: another file may get it
+            loop.remove_reader(self._line)
+            loop.remove_writer(self._line)
             self._line.close()
+        if self._room is not None:
+            self._room.set()  # sending fails now, and who waits to send learns it
         await self._child.wait()

@@ -5,8 +5,9 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, get_args
+from typing import get_args
 
 from skep.model.task import Stream
 
@@ -35,9 +36,11 @@ class Outputs:
         writing: list[int] = []
         try:
             for stream in self._streams:
-                pipe = os.pipe()
-                writing.append(pipe[1])
-                pump = asyncio.create_task(stream.pump(os.fdopen(pipe[0], "rb", buffering=0)))
+                reading, write = os.pipe()
+                writing.append(write)
+                pump = asyncio.create_task(stream.pump(reading))
+                # not in `pump`: what is cancelled before its first step never gets to its `finally`
+                pump.add_done_callback(partial(_close, reading))
                 pump.add_done_callback(self._check)
                 self._pumps.append(pump)
             yield writing
@@ -78,15 +81,15 @@ class _Stream:
         self._on_output = on_output
         self._end = end
 
-    async def pump(self, pipe: IO[bytes]) -> None:
-        """Until the last writer has closed it."""
-        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_CHUNK)
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        try:
-            while chunk := await _gathered(reader):
-                await self._take(chunk)
-        finally:
-            transport.close()
+    async def pump(self, file: int) -> None:
+        """Until the last writer has closed it. The caller closes `file`.
+
+        No transport: under uvloop a transport closes the descriptor, and then the file object that it was made of
+        closes the same number again.
+        """
+        os.set_blocking(file, False)
+        while chunk := await _gathered(file):
+            await self._take(chunk)
 
     async def _take(self, chunk: bytes) -> None:
         before = self.size
@@ -121,12 +124,33 @@ class _Stream:
             self._path = None
 
 
-async def _gathered(reader: asyncio.StreamReader) -> bytes:
-    """A full chunk, or what there is after a moment."""
+def _close(file: int, _: asyncio.Task[None]) -> None:
+    os.close(file)
+
+
+async def _gathered(file: int) -> bytes:
+    """A full chunk, or what there is after a moment. Empty: the end."""
+    chunk = await _read(file, _CHUNK)
     try:
-        async with asyncio.timeout(_GATHER_SECONDS):
-            return await reader.readexactly(_CHUNK)
+        async with asyncio.timeout(_GATHER_SECONDS if chunk else None):
+            while chunk and len(chunk) < _CHUNK and (more := await _read(file, _CHUNK - len(chunk))):
+                chunk += more
     except TimeoutError:
-        return await reader.read(_CHUNK)
-    except asyncio.IncompleteReadError as rest:
-        return rest.partial
+        pass  # `_read` was waiting: it takes nothing before it returns
+    return chunk
+
+
+async def _read(file: int, size: int) -> bytes:
+    """What is there, once there is something. The loop only watches the descriptor."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    while True:
+        ready.clear()
+        loop.add_reader(file, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(file)
+        try:
+            return os.read(file, size)
+        except BlockingIOError:
+            continue

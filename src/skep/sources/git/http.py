@@ -119,11 +119,12 @@ class Http:
         for curl in self._free:
             curl.close()
         self._free.clear()
+        # while they are open: a closed number may be another file's already
+        for fd in list(self._watched):
+            self._watch(pycurl.POLL_REMOVE, fd, None, None)
         self._multi.close()
         if self._timer is not None:
             self._timer.cancel()
-        for fd in list(self._watched):
-            self._watch(pycurl.POLL_REMOVE, fd, None, None)
 
     def _new(self) -> Any:
         curl = pycurl.Curl()
