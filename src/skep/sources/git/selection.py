@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from skep.errors import BadInput
+from skep.lazy import lazy_property
 from skep.sources.git.pktline import packet
 
 USUAL = ("refs/heads/*", "refs/tags/*")
@@ -37,7 +38,7 @@ class Selection:
         self._wanted = [_halves(one) for one in patterns if not one.startswith("^")]
         self._unwanted = [_halves(one[1:]) for one in patterns if one.startswith("^")]
 
-    @cached_property
+    @lazy_property
     def request(self) -> bytes:
         """One exchange of protocol v2: where these refs stand, and where HEAD points to."""
         prefixes = ["HEAD", *(prefix for prefix, _ in self._wanted)]

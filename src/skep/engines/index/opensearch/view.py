@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from skep.engines.index.trigram.search import LOOK_PER_FILE, OutOfTime
 from skep.engines.index.trigram.shard import Shard
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Unavailable
+from skep.lazy import lazy_property
 from skep.model.search import Document
 
 #: candidates asked for at once: few at first, for an early first hit
@@ -212,7 +212,7 @@ def _watch(until: float) -> Watch:
 class View(Snapshot):
     """A snapshot whose parts come from the server."""
 
-    @cached_property
+    @lazy_property
     def _size(self) -> int:
         return 1 + max(self.standings, default=0)
 

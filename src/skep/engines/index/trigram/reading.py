@@ -1,7 +1,6 @@
 """Documents read together. Each ends with a newline and nothing matches across lines: neighbours are one text."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from skep.engines.index.trigram.match import MOST_LINES, Matches, Span, Watch
 from skep.engines.index.trigram.postings import Ids, Mask
 from skep.engines.index.trigram.rows import Lying
 from skep.engines.index.trigram.shard import Shard
+from skep.lazy import lazy_property
 from skep.model.search import And, Language, Not, Or, Query, Term, Within
 
 _IS_WORD = np.array([chr(byte).isalnum() or byte == ord("_") or byte > 127 for byte in range(256)])
@@ -99,11 +99,11 @@ class Reading:
     def _symbols(self, term: Term) -> Matches:
         return self.definitions.find(self._compiled.finders[term], self._watch)
 
-    @cached_property
+    @lazy_property
     def _runs(self) -> list[Span]:
         return self._shard.runs(self._distinct)
 
-    @cached_property
+    @lazy_property
     def definitions(self) -> Definitions:
         return Definitions(self._books, self._shard, self._distinct)
 
@@ -125,7 +125,7 @@ class Reading:
         stops = ~(_IS_WORD[text[ends - 1]] & _IS_WORD[text[ends]])
         return np.where(begins, np.where(stops, WORD, PREFIX), SUBSTRING)
 
-    @cached_property
+    @lazy_property
     def shown(self) -> list[Found]:
         """Of the terms whose lines are shown."""
         return [self.found(term) for term in self._compiled.shown]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -20,6 +19,7 @@ from skep.engines.index.trigram.shard import Keys, Shard
 from skep.engines.index.trigram.show import Show
 from skep.engines.index.trigram.snapshot import Part, Snapshot
 from skep.errors import Damaged
+from skep.lazy import lazy_property
 from skep.model.search import Counted, FileHit, Limits, Query
 
 #: lines of one file that count as looked at: one file of a thousand hits must not be all that is ranked
@@ -65,7 +65,7 @@ class _Field:
         self._compiled, self._watch = compiled, watch
         self._defining = defining
 
-    @cached_property
+    @lazy_property
     def ids(self) -> Ids:
         """Found out when they are wanted: enough may have been found in the shards before."""
         mask = self.masks.candidates(self._compiled.query)
@@ -77,7 +77,7 @@ class _Field:
         self._watch()
         return Reading(self._compiled, self.masks, self.shard, books, documents, self._watch)
 
-    @cached_property
+    @lazy_property
     def _promising(self) -> Mask | None:
         """None: nothing is."""
         likely = self.sieve.likely
@@ -94,7 +94,7 @@ class _Field:
         ids: Ids = self.ids[self._turns == turn]
         return ids
 
-    @cached_property
+    @lazy_property
     def _turns(self) -> Ids:
         """Of each document that may match."""
         turns: Ids = 1 + (self.shard.marks[self.ids] > 0)

@@ -4,7 +4,6 @@ import hashlib
 import mmap
 import os
 import zlib
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from skep.engines.index.trigram.plan import plan
 from skep.engines.index.trigram.postings import Ids, Mask, Postings
 from skep.engines.index.trigram.syntax import literal
 from skep.errors import Damaged
+from skep.lazy import lazy_property
 from skep.model.search import Document
 
 #: the bitmaps of texts stay short; documents can be numbered and counted in two bytes
@@ -173,13 +173,13 @@ class Shard:
         first = np.searchsorted(known, keys)
         return order[rows_of(first, np.searchsorted(known, keys, "right") - first)]
 
-    @cached_property
+    @lazy_property
     def _by_blob(self) -> tuple[Keys, Ids]:
         keys = keys_of(self.blobs)
         order = keys.argsort(kind="stable")
         return keys[order], order
 
-    @cached_property
+    @lazy_property
     def traits(self) -> NDArray[np.uint8]:
         """The marks of each document, and those that follow from its language and path."""
         prose = [nth for nth, name in enumerate(self.manifest.languages) if name in PROSES]
@@ -189,17 +189,17 @@ class Shard:
         traits = self.marks | np.where(np.isin(self.languages, prose), PROSE, 0) | np.where(examples, EXAMPLE, 0)
         return traits.astype(np.uint8)
 
-    @cached_property
+    @lazy_property
     def pairs(self) -> int:
         """Of keys and texts that have them."""
         return int(self.content_postings.counts.sum(dtype=np.int64))
 
-    @cached_property
+    @lazy_property
     def sampled(self) -> Ids:
         """Some documents, chosen by their git blobs: the same blobs in every shard."""
         return np.flatnonzero(keys_of(self.blobs) % _SAMPLE == 0)
 
-    @cached_property
+    @lazy_property
     def sample(self) -> Keys:
         """The keys of their blobs."""
         return keys_of(self.blobs[self.sampled])

@@ -3,7 +3,6 @@ only replaced, so a running search keeps the one it began with."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from skep.engines.index.base import Gains, Size, Standing, Visible
 from skep.engines.index.trigram.postings import Mask
 from skep.engines.index.trigram.shard import Shard
+from skep.lazy import lazy_property
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,17 +69,17 @@ class Snapshot:
     def blobs(self) -> Iterator[NDArray[np.bytes_]]:
         return (part.shard.blobs[~part.dead] for part in self.parts)
 
-    @cached_property
+    @lazy_property
     def _size(self) -> int:
         return 1 + max((part.shard.manifest.sources[-1] for part in self.parts), default=0)
 
-    @cached_property
+    @lazy_property
     def _standing_mask(self) -> Mask:
         mask = np.zeros(self._size, bool)
         mask[[number for number in self.standings if number < self._size]] = True
         return mask
 
-    @cached_property
+    @lazy_property
     def size(self) -> Size:
         dead = sum(part.dead_count for part in self.parts)
         documents = sum(part.shard.documents for part in self.parts)
