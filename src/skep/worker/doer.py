@@ -1,12 +1,14 @@
 """Does the tasks placed on this worker: accepts or declines, runs, reports, and stops what is no longer its own.
 
 Reports of one turn leave together and are asked again until they are answered. The right to run lasts for a lease: a
-worker that cannot renew it stops its tasks before the coordinator gives them to somebody else.
+worker that cannot renew it stops its tasks before the coordinator gives them to another worker, and starts none before
+it has a lease again. A task that may run at most once starts when the coordinator has stored that it was accepted.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,9 @@ _RENEWALS = 5
 _REMEMBERED = 10_000
 #: before something that the coordinator could not answer is asked again
 _PAUSE_SECONDS = 1.0
+#: before a lease that has ended when it is granted is asked for again
+_LATE_SECONDS = 0.05
+_EXPIRED = "its lease ended: the worker could not renew it"
 
 
 class TaskFailed(SkepError):
@@ -61,7 +66,16 @@ class Doer:
         self._known: dict[TaskHold, None] = {}
         self._reports: list[Report] = []
         self._reported = asyncio.Event()
-        self._lease_until = float("inf")
+        #: without a lease nothing starts
+        self._lease_until = float("-inf")
+        self._renew_now = asyncio.Event()
+        self._started: set[TaskHold] = set()
+        #: tasks that were stopped, and why
+        self._stopped: dict[TaskHold, str] = {}
+        #: tasks that came while there was no lease: set when one was granted in the knowledge of them
+        self._unleased: dict[TaskHold, asyncio.Event] = {}
+        #: tasks whose acceptance the coordinator has not stored yet
+        self._accepting: dict[TaskHold, asyncio.Event] = {}
 
     @property
     def running(self) -> tuple[TaskHold, ...]:
@@ -80,6 +94,8 @@ class Doer:
             if reason := self._refusal(run) if run.spec.kind in self._kinds else f"it does no {run.spec.kind}":
                 self._report(Report(*hold, "SUBMITTED", reason, self._clock.now()))
             else:
+                if not self._has_lease():
+                    self._ask_for_lease(hold)
                 self._tasks[hold] = task = asyncio.create_task(self._do(run, self._earlier(run)))
                 task.add_done_callback(partial(self._over, hold))
 
@@ -89,9 +105,11 @@ class Doer:
             return []
         return [task for (name, _), task in self._tasks.items() if name == run.task]
 
-    def stop(self, tasks: Sequence[TaskHold]) -> None:
+    def stop(self, tasks: Sequence[TaskHold], why: str = "it was stopped") -> None:
         for hold in tasks:
-            if task := self._tasks.get(hold):
+            # once: a second one would break off what the first makes it clear away
+            if (task := self._tasks.get(hold)) and hold not in self._stopped:
+                self._stopped[hold] = why
                 task.cancel()
 
     async def run(self) -> None:
@@ -100,16 +118,21 @@ class Doer:
             await first_of(self._send(), self._renew(), self._expire())
         finally:
             running = list(self._tasks.values())
-            for task in running:
-                task.cancel()
+            self.stop(list(self._tasks), "its worker is stopping")
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _do(self, run: Run, earlier: Sequence[asyncio.Task[None]]) -> None:
         hold = (run.task, run.attempt)
         if earlier:
             await asyncio.wait(earlier)
-        began = self._clock.now()
-        self._report(Report(*hold, "ACCEPTED", "", began), Report(*hold, "RUNNING", "", began))
+        await self._leased(hold)
+        self._report(Report(*hold, "ACCEPTED", "", self._clock.now()))
+        if run.spec.at_most_once:
+            self._accepting[hold] = accepted = asyncio.Event()
+            await accepted.wait()
+            await self._leased(hold)
+        self._report(Report(*hold, "RUNNING", "", self._clock.now()))
+        self._started.add(hold)
         try:
             result = await self._kinds[run.spec.kind](run)
         except TaskFailed as error:
@@ -127,8 +150,31 @@ class Doer:
     def _over(self, hold: TaskHold, task: asyncio.Task[None]) -> None:
         """Here and not in `_do`: what is stopped before its first step never gets there."""
         del self._tasks[hold]
+        self._started.discard(hold)
+        self._unleased.pop(hold, None)
+        self._accepting.pop(hold, None)
+        why = self._stopped.pop(hold, "it was stopped")
         if task.cancelled():
-            self._report(Report(*hold, "SUBMITTED", "it was stopped", self._clock.now()))
+            self._report(Report(*hold, "SUBMITTED", why, self._clock.now()))
+
+    def _has_lease(self) -> bool:
+        return asyncio.get_running_loop().time() < self._lease_until
+
+    def _ask_for_lease(self, hold: TaskHold) -> asyncio.Event:
+        self._unleased[hold] = granted = asyncio.Event()
+        self._renew_now.set()
+        return granted
+
+    async def _leased(self, hold: TaskHold) -> None:
+        """Returns when the task may start. Where there was no lease when it came, the coordinator may have given it to
+        another worker since: then only a lease counts that was granted in the knowledge of this task."""
+        while True:
+            if granted := self._unleased.get(hold):
+                await granted.wait()
+                del self._unleased[hold]
+            if self._has_lease():
+                return
+            self._ask_for_lease(hold)
 
     def _report(self, *reports: Report) -> None:
         self._reports += reports
@@ -144,15 +190,31 @@ class Doer:
             if self._reports:
                 self._reported.set()
             self.stop(answer.stop)
+            self._note_accepted(batch, answer.stop)
             self.begin(answer.begin)
+
+    def _note_accepted(self, reports: Sequence[Report], refused: Sequence[TaskHold]) -> None:
+        for report in reports:
+            hold = (report.task, report.attempt)
+            if report.state == "ACCEPTED" and hold not in refused and (accepting := self._accepting.pop(hold, None)):
+                accepting.set()
 
     async def _renew(self) -> None:
         while True:
-            asked = asyncio.get_running_loop().time()
-            answer = await self._answer(Renew(self._offer(), self.running))
-            self._lease_until = asked + answer.lease * _MARGIN
+            self._renew_now.clear()
+            asked, known = asyncio.get_running_loop().time(), self.running
+            answer = await self._answer(Renew(self._offer(), known))
             self.stop(answer.stop)
-            await asyncio.sleep(answer.lease / _RENEWALS)
+            self._lease_until = asked + answer.lease * _MARGIN
+            if not self._has_lease():  # asked before the link was away, perhaps, and answered after it
+                await asyncio.sleep(_LATE_SECONDS)
+                continue
+            for hold in known:
+                if granted := self._unleased.get(hold):
+                    granted.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(answer.lease / _RENEWALS):
+                    await self._renew_now.wait()
 
     async def _answer(self, body: Reported | Renew) -> Renewed:
         """Asked until there is one: a coordinator in trouble is no reason to forget what was done."""
@@ -170,7 +232,8 @@ class Doer:
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(1.0, max(0.05, self._lease_until - loop.time())))
-            if loop.time() >= self._lease_until and self._tasks:
-                log.warning("the lease is over: %d task(s) are stopped", len(self._tasks))
-                self.stop(list(self._tasks))
+            await asyncio.sleep(min(1.0, max(0.05, self._lease_until - loop.time())) if self._started else 0.25)
+            expired = () if self._has_lease() else self._started - self._stopped.keys()
+            if expired:  # those that have not started may stay, and wait for the next lease
+                log.warning("the lease is over: %d task(s) are stopped", len(expired))
+                self.stop(sorted(expired), _EXPIRED)
