@@ -210,7 +210,7 @@ def test_output_goes_where_the_task_wrote_it(home: FakeSkep) -> None:
 
 
 def test_a_followed_task_ends_with_its_code(home: FakeSkep, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    failed = Task("tsk_1", "ctx_1", "one", "command", "FAILED", 1, 1, "wrk_1", "it \x1b[2Jbroke", 1.0, 2.0, code=3)
+    failed = Task("tsk_1", "ctx_1", "one", "command", "FAILED", 1, 1, 0, "wrk_1", "it \x1b[2Jbroke", 1.0, 2.0, code=3)
     stream = b': following\n\nid: 1/0\ndata: {"attempt":1,"n":0,"stream":"stdout","at":1.0,"text":"honey\\n"}\n\n'
     home.on("GET", "/api/v1/tasks/tsk_1/output", 200, stream + b"event: ended\ndata: {}\n\n")
     home.on("GET", "/api/v1/tasks/tsk_1", 200, {"task": failed, "spec": {}, "moves": []})

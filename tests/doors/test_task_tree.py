@@ -8,7 +8,7 @@ from skep.model.task import Task
 
 
 def task(n: int) -> Task:
-    return Task(f"tsk_{n:03}", "ctx_1", f"t{n}", "noop", "WAITING", 0, 0, "", "", 0.0)
+    return Task(f"tsk_{n:03}", "ctx_1", f"t{n}", "noop", "WAITING", 0, 0, 0, "", "", 0.0)
 
 
 @st.composite

@@ -5,14 +5,18 @@ A slice of some seconds belongs to every run; `make long LONG=600 SEED=5` goes o
 
 import os
 import random
+import signal
 import threading
 from pathlib import Path
 from time import monotonic
+
+import pytest
 
 from skep.client import Client
 from skep.model.run import Limits
 from skep.model.task import ContextSpec, Need, TaskSpec
 from tests.house.running import RunningSkep
+from tests.house.waiting import until
 
 LONG = float(os.environ.get("LONG", "6"))
 SEED = int(os.environ.get("SEED", "11"))
@@ -31,6 +35,7 @@ def context(folder: Path, n: int) -> ContextSpec:
             argv=("sh", "-c", _EFFECT, "sh", str(folder / f"{n}-{task}"), str(folder / "overlaps")),
             needs=(Need(f"t{task - 1}"),) if task % 10 == 9 else (),
             retries=20,
+            lost_worker_retries=100,
             backoff=0.1,
             limits=Limits(seconds=30.0),
         )
@@ -79,9 +84,81 @@ def test_every_effect_is_there_and_none_ran_twice_at_once(tmp_path: Path) -> Non
     effects.mkdir()
     with RunningSkep(tmp_path / "data", task_commands=["sh"], task_slots=4, task_lease=6.0) as skep:
         story = Story(skep, effects)
-        until = monotonic() + LONG
+        last = monotonic() + LONG
         story.submit()
-        while monotonic() < until:
+        while monotonic() < last:
             story.kill()
             story.submit()
         story.check()
+
+
+def _worker_of(skep: RunningSkep) -> int:
+    """The process id of the worker that the server started; it may have to be waited for."""
+
+    def found() -> int | None:
+        return next((pid for pid in skep.children() if b"skep.roles.worker" in _words(pid)), None)
+
+    return until(found, skep)
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("at_most_once", [True, False])
+def test_task_whose_worker_is_killed_after_it_started_is_started_again_unless_at_most_once(
+    tmp_path: Path, at_most_once: bool
+) -> None:
+    effect, gate = tmp_path / "effect", tmp_path / "gate"
+    code = f'echo ran >> "{effect}"; while [ ! -e "{gate}" ]; do sleep 0.05; done'
+    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_lease=6.0) as skep:
+        with Client(skep.url, skep.token) as client:
+            spec = TaskSpec("one", argv=("sh", "-c", code), at_most_once=at_most_once, backoff=0.0)
+            made = client.tasks.submit(spec)
+            until(effect.exists, skep)
+            os.kill(_worker_of(skep), signal.SIGKILL)
+            until(lambda: client.tasks.show(made.task).task.lost_workers, skep)
+            gate.touch()
+            ended = client.contexts.wait(made.context.id, 120.0)
+            task = client.tasks.show(made.task).task
+        assert (ended.state, task.failures) == ("FAILED" if at_most_once else "FINISHED", 0), skep.tail()
+        assert effect.read_text().split() == ["ran"] * (1 if at_most_once else 2)
+
+
+def test_at_most_once_whose_worker_is_killed_between_placement_and_acceptance_runs_once(tmp_path: Path) -> None:
+    effect = tmp_path / "effect"
+    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_lease=6.0) as skep:
+        with Client(skep.url, skep.token) as client:
+            client.contexts.wait(client.tasks.submit(TaskSpec("first", argv=("sh", "-c", "true"))).context.id, 120.0)
+            worker = _worker_of(skep)
+            os.kill(worker, signal.SIGSTOP)
+            made = client.tasks.submit(TaskSpec("one", argv=("sh", "-c", f'echo ran >> "{effect}"'), at_most_once=True))
+            until(lambda: client.tasks.show(made.task).task.state == "SCHEDULED", skep)
+            os.kill(worker, signal.SIGKILL)
+            ended = client.contexts.wait(made.context.id, 120.0)
+            task = client.tasks.show(made.task).task
+        assert (ended.state, task.failures, task.lost_workers) == ("FINISHED", 0, 0), skep.tail()
+        assert effect.read_text().split() == ["ran"]
+
+
+def test_at_most_once_with_kills_at_any_moment_never_runs_twice(tmp_path: Path) -> None:
+    effects, chance = tmp_path / "effects", random.Random(SEED)
+    effects.mkdir()
+    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_slots=4, task_lease=6.0) as skep:
+        specs = tuple(
+            TaskSpec(f"t{n}", argv=("sh", "-c", f'echo ran >> "{effects / str(n)}"; sleep 0.05'), at_most_once=True)
+            for n in range(TASKS)
+        )
+        with Client(skep.url, skep.token) as client:
+            made = client.contexts.submit(ContextSpec("once", specs))
+            for _ in range(4):
+                threading.Event().wait(chance.random())  # the moment of the kill is the test's input
+                os.kill(_worker_of(skep), signal.SIGKILL)
+            assert client.contexts.wait(made.id, 120.0).state != "RUNNING", skep.tail()
+            tasks = {task.name: task for task in client.contexts.show(made.id).tasks}
+    for n in range(TASKS):
+        ran = (effects / str(n)).read_text().split() if (effects / str(n)).exists() else []
+        assert ran == ["ran"] or (ran == [] and tasks[f"t{n}"].state == "FAILED")

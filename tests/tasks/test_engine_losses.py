@@ -43,8 +43,9 @@ async def test_a_task_lost_again_and_again_fails(engine: Engine) -> None:
     async with hand(engine, "wrk_1", 1, boot=7, command=effects.on("wrk_1")):
         assert (await engine.ended(context)).state == "FAILED"
     task = (await engine.tasks(context))["a"]
-    assert task.failures == 6
-    assert task.reason == "wrk_1 began anew without it, 6 times"
+    assert (task.failures, task.lost_workers) == (0, 6)
+    why = "its worker was lost 6 time(s), and lost_worker_retries is 5"
+    assert task.reason == f"wrk_1 began anew without it; {why}"
 
 
 async def test_the_same_process_comes_back_and_keeps_what_it_runs(engine: Engine) -> None:

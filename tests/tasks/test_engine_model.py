@@ -24,17 +24,23 @@ from skep.tasks.contexts import Contexts
 from skep.tasks.dispatcher import Dispatcher
 from skep.tasks.owners import Owners
 from skep.tasks.placing import DECLINED_SECONDS, Placer
-from skep.tasks.reports import LOST_TRIES, Reports
+from skep.tasks.reports import Reports
 from skep.tasks.states import ACTIVE, ENDED, legal, retry_pause
 from skep.tasks.tables import moves_of
 from tests.rooms.house import WORKER_TOKEN, MovedClock
 from tests.tasks.house import context_state
 
 LEASE, SLOTS = 60.0, 2
+FAILED = ("FAILED", "ABORTED")
 WORKERS = ("wrk_1", "wrk_2", "wrk_3")
 picks = st.integers(0, 10**6)
 needs = st.lists(st.tuples(picks, st.sampled_from(["finished", "ended"])), max_size=2)
-tasks = st.lists(st.tuples(needs, st.integers(0, 2), st.sampled_from([None, None, 30.0])), min_size=1, max_size=4)
+#: retries, lost_worker_retries, at_most_once
+budgets = st.one_of(
+    st.tuples(st.integers(0, 2), st.one_of(st.none(), st.integers(0, 2)), st.just(False)),
+    st.tuples(st.just(0), st.sampled_from([None, 0]), st.just(True)),
+)
+tasks = st.lists(st.tuples(needs, budgets, st.sampled_from([None, None, 30.0])), min_size=1, max_size=4)
 
 
 async def no_benchmarks() -> bool:
@@ -48,12 +54,20 @@ class Model(msgspec.Struct):
     context: str
     needs: dict[str, NeedRule]
     retries: int
+    lost_worker_retries: int
+    at_most_once: bool
     deadline: float | None
     state: str = "WAITING"
     attempt: int = 0
     failures: int = 0
+    lost_workers: int = 0
+    #: times it was accepted, and may have started, since it was submitted or a person wanted it again
+    starts: int = 0
     worker: str = ""
     not_before: float = 0.0
+
+    def hopeless(self, spent: set[str]) -> bool:
+        return any(need == "finished" and target in spent for target, need in self.needs.items())
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -90,16 +104,19 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(made=tasks)
     def submit(self, made: list[Any]) -> None:
         specs: list[TaskSpec] = []
-        for n, (wanted, retries, timeout) in enumerate(made):
+        for n, (wanted, (retries, lost, once), timeout) in enumerate(made):
             chosen: dict[str, NeedRule] = {f"t{pick % n}": need for pick, need in wanted} if n else {}
             found = tuple(Need(name, need) for name, need in chosen.items())
-            specs.append(TaskSpec(f"t{n}", argv=("true",), needs=found, retries=retries, backoff=10.0, timeout=timeout))
+            task = TaskSpec(f"t{n}", argv=("true",), needs=found, retries=retries, backoff=10.0, timeout=timeout)
+            specs.append(msgspec.structs.replace(task, lost_worker_retries=lost, at_most_once=once))
         context = self.run(self.contexts.submit(SYSTEM, ContextSpec("model", tuple(specs))))
         ids = {task.name: task.id for task in self.run(self.contexts.show(SYSTEM, context.id)).tasks}
         for spec in specs:
             deadline = None if spec.timeout is None else self.clock.now() + spec.timeout
             own = {ids[need.task]: need.rule for need in spec.needs}
-            self.tasks[ids[spec.name]] = Model(ids[spec.name], context.id, own, spec.retries, deadline)
+            lost = (0 if spec.at_most_once else 5) if spec.lost_worker_retries is None else spec.lost_worker_retries
+            budget = (spec.retries, lost, spec.at_most_once)
+            self.tasks[ids[spec.name]] = Model(ids[spec.name], context.id, own, *budget, deadline)
         self.settle()
 
     @rule(worker=st.sampled_from(WORKERS))
@@ -162,6 +179,8 @@ class EngineMachine(RuleBasedStateMachine):
         if not sent:
             return
         worker, boot = task.worker, self.boots[task.worker]
+        if begun and ends not in ("decline", "stale"):
+            task.starts += 1
         stop, begin = self.run(self.reports.report(worker, boot, sent))
         assert stop == ([hold] if ends == "stale" else [])
         match ends:
@@ -170,12 +189,12 @@ class EngineMachine(RuleBasedStateMachine):
             case "finish":
                 self.end(task, "FINISHED")
             case "fail":
-                self.fail(task, task.retries)
+                self.fail(task)
             case "decline" if task.state == "SCHEDULED":
                 self.resting[worker] = self.clock.now() + DECLINED_SECONDS
                 self.wait(task, self.clock.now() + DECLINED_SECONDS * 1.5)
             case "decline":
-                self.fail(task, max(task.retries, LOST_TRIES))
+                self.lose_one(task)
         self.settle()
         assert all(self.tasks[run.task].attempt == run.attempt for run in begin)
 
@@ -196,13 +215,18 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def retry(self, pick: int) -> None:
         context = self.contexts_made()[pick % len(self.contexts_made())]
-        again = [one for one in self.tasks.values() if one.context == context and one.state in ("FAILED", "ABORTED")]
+        failed = {id: one for id, one in self.tasks.items() if one.context == context and one.state in FAILED}
+        spent = {id for id, one in failed.items() if one.at_most_once and one.starts}
+        while more := {id for id, one in failed.items() if one.hopeless(spent)} - spent:
+            spent |= more
+        again = [one for id, one in failed.items() if id not in spent]
         try:
             self.run(self.contexts.retry(SYSTEM, context))
         except Conflict:
             assert not again
         for task in again:
-            task.failures, task.deadline = 0, None
+            task.failures, task.lost_workers, task.deadline = 0, 0, None
+            task.starts = 0
             self.wait(task, 0.0)
         self.settle()
 
@@ -214,19 +238,26 @@ class EngineMachine(RuleBasedStateMachine):
     def wait(self, task: Model, not_before: float) -> None:
         task.state, task.worker, task.not_before = "WAITING", "", not_before
 
-    def fail(self, task: Model, tries: int) -> None:
+    def fail(self, task: Model) -> None:
         task.failures += 1
-        if task.failures > tries:
+        if task.failures > task.retries:
             self.end(task, "FAILED")
         else:
             self.wait(task, self.clock.now() + retry_pause(10.0, task.failures, 0.5))
+
+    def lose_one(self, task: Model) -> None:
+        task.lost_workers += 1
+        if task.at_most_once or task.lost_workers > task.lost_worker_retries:
+            self.end(task, "FAILED")
+        else:
+            self.wait(task, self.clock.now() + retry_pause(10.0, task.lost_workers, 0.5))
 
     def lose(self, worker: str) -> None:
         for task in self.active():
             if task.worker == worker and task.state == "SCHEDULED":
                 self.wait(task, task.not_before)
             elif task.worker == worker:
-                self.fail(task, max(task.retries, LOST_TRIES))
+                self.lose_one(task)
 
     def end(self, task: Model, state: str) -> None:
         task.state = state
@@ -283,8 +314,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert len(rows) == len(self.tasks)
         for row in rows:
             task = self.tasks[row["id"]]
-            known = (task.state, task.attempt, task.failures)
-            assert (row["state"], row["attempt"], row["failures"]) == known, (row, task)
+            known = (task.state, task.attempt, task.failures, task.lost_workers)
+            assert (row["state"], row["attempt"], row["failures"], row["lost_workers"]) == known, (row, task)
+            assert task.starts <= (1 if task.at_most_once else 1 + task.retries + task.lost_worker_retries)
             assert task.state not in ACTIVE or row["worker"] == task.worker
             moves = moves_of(row["moves"])
             for old, new in itertools.pairwise(moves):

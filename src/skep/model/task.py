@@ -52,8 +52,12 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     holder: bool = False
     exclusive: Exclusive = "none"
     limits: Limits = Limits()
-    #: how often it is tried again after a failure or a lost worker
+    #: how often it is tried again after it failed
     retries: int = 0
+    #: how often it is started again after its worker was lost; None: 5 times, or never if it may run at most once
+    lost_worker_retries: int | None = None
+    #: it is never started a second time, whatever happens to it or to its worker
+    at_most_once: bool = False
     #: seconds before the first retry; doubled for each further one
     backoff: float = 1.0
     #: higher goes first
@@ -105,8 +109,10 @@ class Task(msgspec.Struct, frozen=True):
     state: TaskState
     #: number of the newest placement; reports of older ones are refused
     attempt: int
-    #: tries that failed or were lost
+    #: tries that failed
     failures: int
+    #: tries that ended because their worker was lost, restarted, or could not renew its lease
+    lost_workers: int
     #: member that has it; empty while none does
     worker: str
     #: why it is where it is

@@ -79,6 +79,7 @@ def _checked(task: TaskSpec) -> TaskSpec:
             raise BadInput(f"task {task.name!r}: {pattern!r} is no pattern of files in its folder")
     if not 0 <= task.retries <= _MOST_RETRIES:
         raise BadInput(f"task {task.name!r}: {task.retries} retries; 0 to {_MOST_RETRIES} are allowed")
+    _check_lost_workers(task)
     if not 0 <= task.backoff <= _LONGEST or not (task.timeout is None or 0 < task.timeout <= _LONGEST):
         raise BadInput(f"task {task.name!r}: backoff and timeout are positive numbers of seconds, at most {_LONGEST}")
     if abs(task.priority) > _HIGHEST:
@@ -89,6 +90,18 @@ def _checked(task: TaskSpec) -> TaskSpec:
         raise BadInput(f"task {task.name!r} wants the holder of a source but names none", hint="give its source")
     parse(task.selector)
     return task
+
+
+def _check_lost_workers(task: TaskSpec) -> None:
+    lost = task.lost_worker_retries or 0
+    if not 0 <= lost <= _MOST_RETRIES:
+        raise BadInput(f"task {task.name!r}: lost_worker_retries is {lost}; 0 to {_MOST_RETRIES} are allowed")
+    if task.at_most_once and (task.retries or lost):
+        field, value = ("retries", task.retries) if task.retries else ("lost_worker_retries", lost)
+        raise BadInput(
+            f"task {task.name!r} may run at most once, but {field} is {value}",
+            hint=f"leave out {field}, or at_most_once",
+        )
 
 
 def _check_needs(tasks: Sequence[TaskSpec], names: set[str]) -> None:

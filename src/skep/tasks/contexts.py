@@ -19,7 +19,7 @@ from skep.tasks.insert import depend, insert, rows_of
 from skep.tasks.moves import COLUMNS, WORK, Moving, context_channel, ended_channel, reopen
 from skep.tasks.placing import Placer
 from skep.tasks.storing import SEEN_SQL, clear, context_row, create, fill, leave
-from skep.tasks.tables import CONTEXT_VISIBLE_SQL, STEPS, TASK_COLUMNS, context_of, spec_of, task_of
+from skep.tasks.tables import CONTEXT_VISIBLE_SQL, STEPS, TASK_COLUMNS, context_of, moves_of, spec_of, task_of
 
 #: tasks shown with their context
 SHOWN = 1000
@@ -143,7 +143,8 @@ class Contexts:
         return await self._context(id)
 
     async def retry(self, caller: Caller, id: str) -> Context:
-        """What FAILED or was ABORTED is submitted again; what FINISHED stays."""
+        """What FAILED or was ABORTED is submitted again. What FINISHED stays, and so does what may run at most once and
+        may have started, with all that needs it."""
         caller.need("write")
         await self._context(id, caller)
         now = self._clock.now()
@@ -156,7 +157,14 @@ class Contexts:
             )
             if not rows:
                 raise Conflict(f"no task of context {id} has failed", hint="there is nothing to retry")
-            await reopen(tx, id, [Moving(**row) for row in rows], caller.subject, now)
+            spent = await _spent(tx, id)
+            again = [Moving(**row) for row in rows if row["id"] not in spent]
+            if not again:
+                raise Conflict(
+                    f"what failed in context {id} may run at most once, or needs such a task",
+                    hint="submit another context",
+                )
+            await reopen(tx, id, again, caller.subject, now)
             await note(tx, now, caller, "context.retry", id)
 
         await self._db.write(work)
@@ -219,6 +227,25 @@ async def abort_context(tx: Tx, id: str, caller: Caller, reason: str) -> None:
     by = f"{caller.subject}: {reason}" if reason else caller.subject
     await tx.rows("UPDATE context SET abort_by = :by WHERE id = :id AND state = 'RUNNING'", by=by, id=id)
     tx.ring(WORK)
+
+
+async def _spent(tx: Tx, context: str) -> set[str]:
+    """Tasks that must not start again and have not finished, and those that can therefore never run."""
+    rows = await tx.rows(
+        "SELECT id, moves FROM task WHERE context = :id AND at_most_once = 1 AND state IN ('FAILED', 'ABORTED')",
+        id=context,
+    )
+    spent = {row["id"] for row in rows if any(move.state == "ACCEPTED" for move in moves_of(row["moves"]))}
+    if not spent:
+        return spent
+    needs = await tx.rows(
+        "SELECT need.task, need.target FROM need JOIN task ON task.id = need.target "
+        "WHERE task.context = :id AND need.rule = 'finished'",
+        id=context,
+    )
+    while more := {row["task"] for row in needs if row["target"] in spent} - spent:
+        spent |= more
+    return spent
 
 
 def _unknown(id: str) -> NotFound:

@@ -12,6 +12,7 @@ from skep.errors import BadInput
 from skep.model.ids import new_ids
 from skep.model.task import TaskSpec, TaskState
 from skep.tasks.moves import WORK
+from skep.tasks.states import lost_worker_retries
 from skep.tasks.tables import bucket_of, class_of, line
 
 _USED = "ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at"
@@ -61,6 +62,9 @@ def rows_of(
                 "attempt": 0,
                 "failures": 0,
                 "retries": task.retries,
+                "lost_workers": 0,
+                "lost_worker_retries": lost_worker_retries(task),
+                "at_most_once": int(task.at_most_once),
                 "backoff": task.backoff,
                 "worker": "",
                 "needs_left": len(needs),

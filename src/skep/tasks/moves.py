@@ -16,6 +16,7 @@ WORK = "tasks"
 
 _UPDATE = (
     "UPDATE task SET state = :state, worker = :worker, attempt = :attempt, failures = :failures, "
+    "lost_workers = :lost_workers, "
     "not_before = :not_before, reason = :reason, moves = moves || :lines, result = COALESCE(:result, result), "
     "code = COALESCE(:code, code), ended_at = :ended_at, abort_by = :abort_by WHERE id = :id"
 )
@@ -42,6 +43,9 @@ class _Stored(msgspec.Struct, eq=False):
     attempt: int
     failures: int
     retries: int
+    lost_workers: int
+    lost_worker_retries: int
+    at_most_once: int
     backoff: float
     worker: str
     not_before: float
@@ -89,6 +93,7 @@ class Moving(_Stored, eq=False):
             "worker": self.worker,
             "attempt": self.attempt,
             "failures": self.failures,
+            "lost_workers": self.lost_workers,
             "not_before": self.not_before,
             "reason": self.reason,
             "lines": self.lines,
@@ -193,7 +198,7 @@ async def end_context(tx: Tx, context: str, state: ContextState, now: float) -> 
 async def reopen(tx: Tx, context: str, tasks: Sequence[Moving], subject: str, now: float) -> None:
     """Ended tasks are submitted again, each with all its retries; those that need another wait for it again."""
     for task in tasks:
-        task.failures, task.not_before = 0, 0.0
+        task.failures, task.lost_workers, task.not_before = 0, 0, 0.0
         task.move("SUBMITTED", "person", f"{subject} wants it again", now)
     await tx.many(_UPDATE, [task.params() for task in tasks])
     await tx.rows(

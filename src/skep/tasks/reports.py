@@ -134,17 +134,16 @@ def fail(task: Moving, reason: str, at: float, now: float, random: float) -> boo
 
 
 def lose(task: Moving, reason: str, now: float, random: float) -> None:
-    """Its worker is gone. Never accepted: as if never placed; else it counts as a try, and some are always left."""
+    """Its worker is lost. Never accepted: as if never placed; else one of its `lost_worker_retries` is used."""
     if task.state == "SCHEDULED":
         task.move("WAITING", "dispatcher", reason, now)
         return
-    task.failures += 1
-    if task.failures > max(task.retries, LOST_TRIES):
-        task.move("FAILED", "dispatcher", f"{reason}, {task.failures} times", now)
+    task.lost_workers += 1
+    if task.at_most_once:
+        task.move("FAILED", "dispatcher", f"{reason}; it may run at most once, and may have started", now)
+    elif task.lost_workers > task.lost_worker_retries:
+        why = f"its worker was lost {task.lost_workers} time(s), and lost_worker_retries is {task.lost_worker_retries}"
+        task.move("FAILED", "dispatcher", f"{reason}; {why}", now)
     else:
-        task.not_before = now + retry_pause(task.backoff, task.failures, random)
+        task.not_before = now + retry_pause(task.backoff, task.lost_workers, random)
         task.move("WAITING", "dispatcher", reason, now)
-
-
-#: a worker that dies is not the task's fault, unless it happens again and again
-LOST_TRIES = 5

@@ -4,13 +4,22 @@ CREATED > SUBMITTED                                    client
 SUBMITTED > WAITING | SCHEDULED, WAITING > SCHEDULED   dispatcher
 SCHEDULED > ACCEPTED | SUBMITTED (declined)            worker
 ACCEPTED > RUNNING > FINISHED | FAILED                 worker
-SCHEDULED | ACCEPTED | RUNNING > WAITING               dispatcher: lost, or failed with a retry left
-WAITING > FAILED                                       dispatcher: it can never run, or its time is over
-FAILED | ABORTED > SUBMITTED                           person: retry
-any that has not ended > ABORTED                       person
+ACCEPTED > FAILED                                      worker
+SCHEDULED > WAITING                                    dispatcher: its worker is lost, and had not accepted it
+ACCEPTED | RUNNING > WAITING                           dispatcher: it failed and `retries` has one left; or its
+                                                       worker is lost and `lost_worker_retries` has one left
+ACCEPTED | RUNNING > FAILED                            dispatcher: its worker is lost, and no retry is left
+WAITING | SCHEDULED | ACCEPTED | RUNNING > FAILED      dispatcher: it can never run, or its time is over
+FAILED | ABORTED > SUBMITTED                           person: retry, except of what ran and may run at most once
+any that has not ended > ABORTED                       person; dispatcher: what it needs has failed
+
+Two budgets, counted apart. A try that fails counts in `failures`, against `retries`. A try that ends because its worker
+died, restarted or could not renew its lease counts in `lost_workers`, against `lost_worker_retries`. A task that may
+run at most once has neither: from ACCEPTED on it is never placed again. Its worker starts it only after ACCEPTED is
+stored, so as long as it is SCHEDULED it has not started, and may be placed again.
 """
 
-from skep.model.task import Actor, ContextState, TaskState
+from skep.model.task import Actor, ContextState, TaskSpec, TaskState
 
 ENDED: frozenset[TaskState] = frozenset({"FINISHED", "FAILED", "ABORTED"})
 #: with a worker
@@ -39,6 +48,17 @@ _MOVES: dict[tuple[TaskState, TaskState], frozenset[Actor]] = {
         for state in ("CREATED", "SUBMITTED", "WAITING", "SCHEDULED", "ACCEPTED", "RUNNING")
     },
 }
+
+
+#: where a submission says nothing else: a worker that dies is not the task's fault, unless it happens again and again
+LOST_WORKER_RETRIES = 5
+
+
+def lost_worker_retries(task: TaskSpec) -> int:
+    """How often it is started again after its worker was lost."""
+    if task.lost_worker_retries is not None:
+        return task.lost_worker_retries
+    return 0 if task.at_most_once else LOST_WORKER_RETRIES
 
 
 def legal(old: TaskState, new: TaskState, by: Actor) -> bool:

@@ -33,7 +33,9 @@ STEPS = [
         id TEXT PRIMARY KEY, context TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, source TEXT NOT NULL,
         class BIGINT NOT NULL,
         exclusive TEXT NOT NULL, bucket BIGINT NOT NULL, state TEXT NOT NULL, attempt BIGINT NOT NULL,
-        failures BIGINT NOT NULL, retries BIGINT NOT NULL, backoff DOUBLE PRECISION NOT NULL, worker TEXT NOT NULL,
+        failures BIGINT NOT NULL, retries BIGINT NOT NULL, lost_workers BIGINT NOT NULL,
+        lost_worker_retries BIGINT NOT NULL, at_most_once BIGINT NOT NULL, backoff DOUBLE PRECISION NOT NULL,
+        worker TEXT NOT NULL,
         needs_left BIGINT NOT NULL, dependents BIGINT NOT NULL, not_before DOUBLE PRECISION NOT NULL,
         deadline DOUBLE PRECISION, abort_by TEXT NOT NULL, reason TEXT NOT NULL, moves TEXT NOT NULL,
         spec BYTEA NOT NULL, result BYTEA, code BIGINT, created_at DOUBLE PRECISION NOT NULL,
@@ -64,7 +66,7 @@ STEPS = [
     );
     CREATE TABLE repair (kind TEXT PRIMARY KEY, n BIGINT NOT NULL);
     CREATE VIEW task_seen AS SELECT task.id, task.context, task.name, task.kind, task.source, task.state, task.attempt,
-        task.failures, task.worker, task.created_at, task.ended_at, task.not_before, task.code, CASE
+        task.failures, task.lost_workers, task.worker, task.created_at, task.ended_at, task.not_before, task.code, CASE
         WHEN task.state <> 'WAITING' THEN task.reason
         WHEN task.needs_left > 0 THEN 'waits for ' || task.needs_left || ' other task(s)'
         WHEN task.not_before > 0 THEN task.reason ELSE task_class.reason END AS reason

@@ -33,6 +33,8 @@ def run(client: Client, args: Namespace) -> int:
         source=client.sources.show(args.source).id if args.source else "",
         exclusive=args.exclusive,
         retries=args.retries,
+        lost_worker_retries=args.lost_worker_retries,
+        at_most_once=args.at_most_once,
         priority=args.priority,
         timeout=None if args.timeout is None else span(args.timeout),
     )
