@@ -8,6 +8,7 @@
     ├── NotAllowed         403  a token without the scope, a foreign origin, a refused address
     ├── NotFound           404
     │   └── NotHere             it is known, and this server has no mirror of it
+    ├── TooSlow            408  a request did not arrive in time
     ├── Conflict           409  somebody else changed or holds it
     │   └── Replaced            a newer process of the same member has come
     ├── TooLarge           413
@@ -76,6 +77,11 @@ class Conflict(SkepError):
 
 class Replaced(Conflict):
     code = "replaced"
+
+
+class TooSlow(SkepError):
+    code = "too_slow"
+    status = 408
 
 
 class TooLarge(SkepError):

@@ -4,6 +4,7 @@ Whoever does not prove a secret learns nothing, not even whether the repository 
 known for a day: a repeat changes nothing.
 """
 
+import asyncio
 from collections.abc import Mapping
 
 from skep.clock import Clock
@@ -16,6 +17,8 @@ from skep.sources.credentials import Credentials
 from skep.sources.deliveries import Delivery, Forge, proven, read
 
 _REMEMBERED = 86_400.0
+#: bytes: larger payloads are read in a thread
+_LARGE = 65_536
 #: URLs of one payload that are looked up
 _MOST_URLS = 20
 
@@ -32,11 +35,16 @@ class Hooks:
 
     async def take(self, forge: Forge, headers: Mapping[str, str], body: bytes) -> None:
         """NeedsToken unless the delivery is proven; then whatever it is about is fetched, once."""
-        delivery = read(forge, headers, body)
-        now = self._clock.now()
-        keys = [key for key in await self._credentials.hooks() if proven(forge, headers, body, key.token, now)]
-        if not keys:
-            raise NeedsToken("this delivery is not signed with a secret that is known here")
+        now, known = self._clock.now(), await self._credentials.hooks()
+
+        def believe() -> tuple[list[Key], Delivery]:
+            """Nothing is decoded of what is not signed."""
+            keys = [key for key in known if proven(forge, headers, body, key.token, now)]
+            if not keys:
+                raise NeedsToken("this delivery is not signed with a secret that is known here")
+            return keys, read(forge, headers, body)
+
+        keys, delivery = await asyncio.to_thread(believe) if len(body) > _LARGE else believe()
         sources = [row["id"] for row in await self._about(delivery) if any(self._covers(key, row) for key in keys)]
 
         async def work(tx: Tx) -> None:

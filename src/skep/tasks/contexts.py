@@ -26,7 +26,7 @@ SHOWN = 1000
 #: with more tasks than this a context is checked in a thread, so that nobody else waits for it
 _MANY = 1000
 #: tasks added at once: they are one transaction, and seen together
-_ADDED = 10_000
+MOST_ADDED = 10_000
 _templates = msgspec.json.Decoder(dict[str, TaskSpec]).decode
 
 
@@ -68,8 +68,8 @@ class Contexts:
     async def add(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> list[str]:
         """More tasks for a context that is still running; answers with their ids. A task may do so for its own."""
         caller.need("write")
-        if len(tasks) > _ADDED:
-            raise BadInput(f"{len(tasks):,} tasks are too many to add at once", hint=f"add {_ADDED:,} at a time")
+        if len(tasks) > MOST_ADDED:
+            raise BadInput(f"{len(tasks):,} tasks are too many to add at once", hint=f"add {MOST_ADDED:,} at a time")
         now = self._clock.now()
 
         async def work(tx: Tx) -> list[str]:

@@ -50,6 +50,7 @@ from skep.doors.http.given import Asked, provide, routes
 from skep.doors.http.guard import Guard
 from skep.doors.http.publish import PublishDoor, body_limit
 from skep.doors.http.reading import ReadDoor
+from skep.doors.http.scopes import check_scope, check_table
 from skep.doors.http.topics_wire import is_messages
 from skep.doors.pages import site
 
@@ -64,6 +65,7 @@ def create_app(core: Core, settings: Settings, closing: asyncio.Event | None = N
     inner = Litestar(
         [_api(), *_others(settings), *routes(hooks), site.PAGES],
         dependencies=provide(core, settings),
+        guards=[check_scope],
         exception_handlers={Exception: handle},
         request_class=Asked,
         openapi_config=_openapi(),
@@ -72,6 +74,7 @@ def create_app(core: Core, settings: Settings, closing: asyncio.Event | None = N
         logging_config=None,
         state=State({"clock": clock, "settings": settings, "closing": closing}),
     )
+    check_table(inner)
     messages: dict[str, Bare] = {"POST": PublishDoor(core.topics, settings), "GET": ReadDoor(core.topics, closing)}
     searches: dict[str, Bare] = {"GET": search.SearchDoor(core.search, settings)}
     bare: dict[str, Bare] = {"/git/": GitDoor(core.gather, settings), **_nodes(core.dataone, clock)}

@@ -7,9 +7,12 @@ from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.doors.http.bare import unless
+from skep.doors.http.decoding import Pieces
 from skep.doors.http.given import Asked, Asker, Limit, PageToken, TheCore
 from skep.model.answers import Page, TaskIds
 from skep.model.task import Context, ContextSpec, ContextState, ContextView, TaskSpec
+from skep.tasks.compose import MOST_TASKS
+from skep.tasks.contexts import MOST_ADDED
 
 TAG = "contexts"
 #: bytes: a hundred thousand tasks fit into one request
@@ -25,7 +28,12 @@ class MoreTasks(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[TaskSpec]
 
 
-@post("/contexts", summary="Submit tasks that belong together", request_max_body_size=BODY_LIMIT)
+@post(
+    "/contexts",
+    summary="Submit tasks that belong together",
+    request_max_body_size=BODY_LIMIT,
+    pieces=Pieces("tasks", TaskSpec, MOST_TASKS),
+)
 async def submit_context(core: TheCore, caller: Asker, data: JSONBody[ContextSpec]) -> Context:
     return await core.contexts.submit(caller, data)
 
@@ -71,7 +79,12 @@ async def retry_context(core: TheCore, caller: Asker, id: FromPath[str]) -> Cont
     return await core.contexts.retry(caller, id)
 
 
-@post("/contexts/{id:str}/tasks", summary="Add tasks to a running context", request_max_body_size=BODY_LIMIT)
+@post(
+    "/contexts/{id:str}/tasks",
+    summary="Add tasks to a running context",
+    request_max_body_size=BODY_LIMIT,
+    pieces=Pieces("tasks", TaskSpec, MOST_ADDED),
+)
 async def add_tasks(core: TheCore, caller: Asker, id: FromPath[str], data: JSONBody[MoreTasks]) -> TaskIds:
     return TaskIds(await core.contexts.add(caller, id, data.tasks))
 

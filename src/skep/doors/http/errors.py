@@ -22,7 +22,7 @@ log = logging.getLogger("skep.http")
 QUEUE_PATHS = frozenset(
     ("/topics", "/producer/register", "/producer/produce", "/consumer/register", "/consumer/consume", "/size")
 )
-_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type"}
+_CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large", 415: "unsupported_media_type"}
 
 
 class Trouble(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from litestar.params import QueryParameter, SkipValidation
 
 from skep.config import Settings
 from skep.core import Core
+from skep.doors.http.decoding import SMALL, aside, decoded
 from skep.errors import BadInput
 from skep.model.caller import Caller
 from skep.model.source import SourceState
@@ -22,7 +23,13 @@ Asker = NamedDependency[SkipValidation[Caller]]
 
 class Asked(Request[Caller, Any, State]):
     async def json(self) -> Any:
-        """Litestar lets these two through as if they were faults of ours."""
+        """A large body is decoded at once to what the handler wants, which Litestar then takes as it is."""
+        body, handler = await self.body(), self.route_handler
+        if len(body) > SMALL:
+            field = getattr(handler, "parsed_data_field", None)
+            wanted = field.annotation if field else Any
+            return await aside(len(body), decoded, body, wanted, handler.opt.get("pieces"))
+        # Litestar lets these two through as if they were faults of ours
         try:
             return await super().json()
         except (UnicodeDecodeError, RecursionError) as error:

@@ -20,6 +20,7 @@ from skep.access.service import Access
 from skep.config import Settings, is_loopback
 from skep.doors.http.cn.wrong import PATHS as NODE_PATHS
 from skep.doors.http.errors import QUEUE_PATHS, send_error, wants_page
+from skep.doors.http.strangers import bounded
 from skep.errors import BadInput, NeedsToken, NotAllowed
 from skep.model.caller import Caller
 
@@ -108,7 +109,7 @@ class Guard:
         scope["user"] = _NOBODY
         try:
             await self._admit(scope)
-            await self._app(scope, receive, out)
+            await self._app(scope, bounded(scope, receive), out)
         except Exception as error:
             if out.status:  # too late for an answer: the server cuts the connection
                 raise

@@ -16,6 +16,8 @@ from skep.model.answers import ErrorAnswer, ErrorBody
 _MOST = 65_536
 #: bytes of an address that its parser takes, and of a head that is read
 _MOST_URL, _MOST_HEAD = 65_535, 4_000_000
+#: seconds for which the rest of a body is dropped after the answer
+_LINGER = 30.0
 _LONG_URL = ErrorBody(
     "too_large", f"the address is longer than {_MOST_URL:,} bytes", "ask for less at a time; a query may have 10,000"
 )
@@ -26,6 +28,8 @@ _NO_HTTP = ErrorBody("bad_input", "this is no HTTP request", "https:// where htt
 class HeldProtocol(HttpToolsProtocol):
     #: bytes of a head that is not whole yet; None: none has begun
     _head: int | None = None
+    #: all of the request has arrived
+    _is_whole = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(cast(asyncio.Transport, _Held(transport, self.loop)))
@@ -40,6 +44,22 @@ class HeldProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head = 0
+        self._is_whole = False
+
+    def on_message_complete(self) -> None:
+        self._is_whole = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer may be given before the body was read, and most clients send all of it before they look for the
+        answer: it is dropped as it comes, for a while."""
+        super().on_response_complete()
+        if not self._is_whole and not self.transport.is_closing():
+            self.loop.call_later(_LINGER, self._hang_up, self.cycle)
+
+    def _hang_up(self, answered: Any) -> None:
+        if self.cycle is answered and not self._is_whole:
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._head = None

@@ -1,5 +1,6 @@
 """Publishing, past Litestar: the busiest route of all. Bare ASGI; one pass over the body, one struct out of it."""
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -8,7 +9,8 @@ from litestar.types import HTTPScope, Receive, Send
 
 from skep.config import Settings
 from skep.doors.http.bare import query_of, respond
-from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of, topic_in
+from skep.doors.http.decoding import NOT_DECODED, SMALL, Pieces, aside, in_pieces, refuse_many
+from skep.doors.http.topics_wire import EVENT, EVENTS, is_json, post_of, refuse_large, topic_in
 from skep.errors import BadInput, TooLarge
 from skep.model.caller import Caller
 from skep.model.topic import Natural, Post, PostedAnswer
@@ -39,14 +41,15 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     producer: Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00]*\Z")] = ""
     sequence: Natural = 0
 
-    def posts(self) -> list[Post]:
+    def posts(self, largest: int) -> list[Post]:
+        """TooLarge when a body is larger than `largest`: it is not even looked at whether that is JSON."""
         if self.messages is None:
             if not len(self.body):
                 raise BadInput("there is no message in this", hint='send {"body": …} or {"messages": [{"body": …}]}')
-            return [Post(_json(self.body), self.key, self.headers, self.partition)]
+            return [Post(_json(self.body, largest), self.key, self.headers, self.partition)]
         if len(self.body) or self.key or self.headers or self.partition is not None:
             raise BadInput("this is one message and several", hint="give `messages`, or the fields of one message")
-        return [Post(_json(one.body), one.key, one.headers, one.partition) for one in self.messages]
+        return [Post(_json(one.body, largest), one.key, one.headers, one.partition) for one in self.messages]
 
 
 class _Query(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,6 +58,7 @@ class _Query(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _publication = msgspec.json.Decoder(Publication).decode
+_MESSAGES = Pieces("messages", NewMessage, MOST_MESSAGES, largest=sys.maxsize, containers=sys.maxsize, strict=True)
 _events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -67,7 +71,7 @@ def body_limit(settings: Settings) -> int:
 class PublishDoor:
     def __init__(self, topics: Topics, settings: Settings) -> None:
         self._topics = topics
-        self._limit = body_limit(settings)
+        self._limit, self._message_limit = body_limit(settings), settings.message_limit
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["user"]
@@ -75,24 +79,38 @@ class PublishDoor:
         body = await read_body(receive, self._limit)
         media = _media(scope)
         producer, sequence = "", 0
+        posts: Sequence[Post]
         if media == "application/json":
-            given = parsed(body)
-            posts: Sequence[Post] = given.posts()
+            given, posts = await aside(len(body), self._published, body)
             producer, sequence = given.producer, given.sequence
         elif media == EVENT:
-            posts = [post_of(body)]
+            posts = [await aside(len(body), post_of, body, self._message_limit)]
         elif media == EVENTS:
-            posts = _batch(body)
+            posts = await aside(len(body), self._batch, body)
         else:
             posts = [_plain(scope, media, body)]
         posted = await self._topics.publish(caller, topic_in(scope), posts, producer=producer, sequence=sequence)
         await respond(send, 201, _encode(PostedAnswer(posted)))
 
+    def _published(self, body: bytes) -> tuple[Publication, Sequence[Post]]:
+        given = parsed(body)
+        return given, given.posts(self._message_limit)
+
+    def _batch(self, body: bytes) -> Sequence[Post]:
+        try:
+            refuse_many(body, MOST_MESSAGES, "the batch")
+            events = _events(body)
+        except NOT_DECODED as error:
+            raise BadInput(f"this is no list of CloudEvents: {error}") from error
+        if not 1 <= len(events) <= MOST_MESSAGES:
+            raise BadInput(f"a batch has 1 to {MOST_MESSAGES} messages, not {len(events)}")
+        return [post_of(event, self._message_limit) for event in events]
+
 
 def parsed(body: bytes) -> Publication:
     try:
-        return _publication(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _publication(body) if len(body) <= SMALL else in_pieces(body, Publication, _MESSAGES)
+    except NOT_DECODED as error:
         raise BadInput(
             f"this cannot be published: {error}",
             hint="send JSON, or any other bytes with a Content-Type of their own",
@@ -120,20 +138,11 @@ def _media(scope: HTTPScope) -> str:
     return found.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def _json(raw: msgspec.Raw) -> bytes:
+def _json(raw: msgspec.Raw, largest: int) -> bytes:
+    refuse_large(raw, largest)
     if not is_json(raw):
         raise BadInput("a body of a message is no valid JSON")
     return bytes(raw)
-
-
-def _batch(body: bytes) -> list[Post]:
-    try:
-        events = _events(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"this is no list of CloudEvents: {error}") from error
-    if not 1 <= len(events) <= MOST_MESSAGES:
-        raise BadInput(f"a batch has 1 to {MOST_MESSAGES} messages, not {len(events)}")
-    return [post_of(event) for event in events]
 
 
 def _plain(scope: HTTPScope, media: str, body: bytes) -> Post:

@@ -3,11 +3,13 @@
 Fields come as JSON in the body, with GET too, or as query parameters. Every answer says `Success` or `Failure`.
 """
 
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Response, get, post
 
+from skep.doors.http.decoding import aside
 from skep.doors.http.errors import wants_page
 from skep.doors.http.given import Asked, Asker, PageToken, TheCore
 from skep.doors.http.topics_wire import is_json
@@ -105,7 +107,7 @@ async def _given(request: Asked, kind: type[T]) -> T:
     body = await request.body()
     try:
         if body:
-            return msgspec.json.decode(body, type=kind)
+            return await aside(len(body), partial(msgspec.json.decode, type=kind), body)
         return msgspec.convert(dict(request.query_params), kind, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(str(error)) from error

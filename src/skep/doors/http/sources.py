@@ -7,6 +7,7 @@ from litestar import Response, delete, get, patch, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from skep.core import Core
+from skep.doors.http.decoding import Pieces
 from skep.doors.http.given import Asker, InState, Limit, PageToken, TheCore
 from skep.model.answers import Added, BulkAnswer, Fetching, FileView, Page, ReportAnswer, Tree, Waited
 from skep.model.caller import Caller, Visibility
@@ -66,6 +67,7 @@ async def add_source(core: TheCore, caller: Asker, data: JSONBody[NewSource]) ->
     "/sources/bulk",
     status_code=200,
     request_max_body_size=BULK_LIMIT,
+    pieces=Pieces("sources", BulkSource, MOST),
     summary="Add and update many; each URL has its own status",
 )
 async def bulk_sources(core: TheCore, caller: Asker, data: JSONBody[Bulk]) -> BulkAnswer:

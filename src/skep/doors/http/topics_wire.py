@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from litestar.types import HTTPScope
 
-from skep.errors import BadInput
+from skep.errors import BadInput, TooLarge
 from skep.model.topic import Message, Post, TopicMessage
 
 _BEFORE, _AFTER = "/api/v1/topics/", "/messages"
@@ -21,6 +21,8 @@ EVENTS = "application/cloudevents-batch+json"
 _NEEDED = ("id", "source", "type")
 _decode = msgspec.json.Decoder().decode
 _event = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+#: bytes of an attribute of a CloudEvent that is not a text
+_LONGEST = 8192
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -52,10 +54,15 @@ def is_json(body: bytes | msgspec.Raw) -> bool:
     return True
 
 
-def post_of(event: msgspec.Raw | bytes) -> Post:
+def refuse_large(body: msgspec.Raw | bytes, largest: int) -> None:
+    if len(body) > largest:
+        raise TooLarge(f"a message has at most {largest} bytes, not {len(body)}")
+
+
+def post_of(event: msgspec.Raw | bytes, largest: int) -> Post:
     """A CloudEvent as a message: its data is the body."""
     try:
-        given = {name: _decode(raw) if name != "data" else raw for name, raw in _event(event).items()}
+        given = {name: _attribute_of(name, raw) for name, raw in _event(event).items()}
     except _NOT_JSON as error:
         raise BadInput(
             f"this is no CloudEvent: {error}", hint="a JSON object with specversion, id, source, type"
@@ -65,8 +72,17 @@ def post_of(event: msgspec.Raw | bytes) -> Post:
     for name in _NEEDED:
         if not isinstance(given.get(name), str) or not given[name]:
             raise BadInput(f"the attribute {name!r} of a CloudEvent is a text that is not empty")
-    body = _data(given)
+    body = _data(given, largest)
     return Post(body, _attribute("partitionkey", given.get("partitionkey", "")), _headers(given))
+
+
+def _attribute_of(name: str, raw: msgspec.Raw) -> Any:
+    """Of a CloudEvent; nothing large is decoded but a text."""
+    if name == "data":
+        return raw
+    if len(raw) > _LONGEST and not bytes(raw).startswith(b'"'):
+        raise BadInput(f"the attribute {name[:50]!r} of a CloudEvent is no short text, number or truth")
+    return _decode(raw)
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
@@ -87,7 +103,7 @@ def _attribute(name: str, value: Any) -> str:
     raise BadInput(f"the attribute {name!r} of a CloudEvent is no short text, number or truth")
 
 
-def _data(given: Mapping[str, Any]) -> bytes:
+def _data(given: Mapping[str, Any], largest: int) -> bytes:
     if "data" in given and "data_base64" in given:
         raise BadInput("a CloudEvent has `data` or `data_base64`, not both")
     if "data_base64" in given:
@@ -98,6 +114,7 @@ def _data(given: Mapping[str, Any]) -> bytes:
     if "data" not in given:
         return b""
     data = bytes(given["data"])
+    refuse_large(data, 6 * largest + 2 if data[:1] == b'"' else largest)  # a text may have its letters escaped
     if not is_json(data):
         raise BadInput("`data` of this CloudEvent is no valid JSON")
     value = _decode(data) if data[:1] == b'"' else None

@@ -27,6 +27,9 @@ from skep.doors.pages import (
     workers,
 )
 
+#: bytes of a form: a URL, a name, a key
+FORM_LIMIT = 65_536
+
 PAGES = Router(
     "/",
     route_handlers=[
@@ -34,6 +37,8 @@ PAGES = Router(
         *routes(tasks, packages, results, workers, rules, benchmarks, status, log, docs, static),
     ],
     include_in_schema=False,
+    # a form is decoded on the event loop
+    request_max_body_size=FORM_LIMIT,
 )
 
 

@@ -1,7 +1,7 @@
 """One call of the API, and its answer."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -9,9 +9,13 @@ from skep.dataone.pids import decode
 from skep.dataone.service import DataOne
 from skep.dataone.store import Store
 from skep.dataone.tables import Stored
-from skep.dataone.types import ObjectList
+from skep.dataone.types import Doc, ObjectList
+from skep.dataone.xml import parse
+from skep.doors.http.decoding import aside
 from skep.errors import BadInput, NeedsToken
 from skep.model.caller import Caller
+
+D = TypeVar("D", bound=Doc)
 
 
 class Reading(Protocol):
@@ -56,6 +60,11 @@ class Call(msgspec.Struct, frozen=True):
             raise BadInput(f"the form has no part {name!r}")
         return self.form[name]
 
+    async def document(self, kind: type[D], name: str) -> D:
+        """A part that is a document; a large one is parsed in a thread."""
+        part = self.part(name)
+        return await aside(len(part), parse, kind, part)
+
     def text(self, name: str) -> str:
         try:
             return self.part(name).decode().strip()
@@ -81,5 +90,6 @@ class Answer(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
+Handler = Callable[[Call], Awaitable[Answer]]
 #: by method and first word of the path
-Calls = Mapping[tuple[str, str], Callable[[Call], Awaitable[Answer]]]
+Calls = Mapping[tuple[str, str], Handler]

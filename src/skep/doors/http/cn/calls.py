@@ -23,7 +23,7 @@ from skep.dataone.types import (
     ReplicaStatus,
     ReplicationPolicy,
 )
-from skep.dataone.xml import parse, read_time
+from skep.dataone.xml import read_time
 from skep.doors.http.cn.call import Answer, Call, Calls
 from skep.doors.http.cn.searching import query, search
 from skep.doors.http.cn.wrong import NotOffered, VersionMismatch
@@ -54,13 +54,13 @@ async def nodes(call: Call) -> Answer:
 
 
 async def register(call: Call) -> Answer:
-    node = parse(Node, call.part("node"))
+    node = await call.document(Node, "node")
     await call.cn.nodes.register(call.known(), node)
     return Answer(node)
 
 
 async def update_node(call: Call) -> Answer:
-    node = parse(Node, call.part("node"))
+    node = await call.document(Node, "node")
     if node.identifier != call.pid:
         raise BadInput(f"the document is of {node.identifier!r}, not of {call.pid!r}")
     await call.cn.nodes.update(call.known(), node)
@@ -201,7 +201,7 @@ async def replica_status(call: Call) -> Answer:
     if status not in get_args(ReplicaStatus):
         raise BadInput(f"{status[:40]!r} is no status", hint=", ".join(get_args(ReplicaStatus)))
     if "failure" in call.form:
-        parse(D1Error, call.part("failure"))
+        await call.document(D1Error, "failure")
     urn = call.text("nodeRef")
     await call.cn.replication.status(call.known(), call.pid, urn, status)  # type: ignore[arg-type]  # one of them
     return Answer()
@@ -217,12 +217,12 @@ async def _versioned(call: Call, change: Callable[[int], Awaitable[None]]) -> An
 
 
 async def replica_metadata(call: Call) -> Answer:
-    replica, to = parse(Replica, call.part("replicaMetadata")), call.cn.replication
+    replica, to = await call.document(Replica, "replicaMetadata"), call.cn.replication
     return await _versioned(call, lambda serial: to.put(call.known(), call.pid, replica, serial))
 
 
 async def replica_policy(call: Call) -> Answer:
-    policy, to = parse(ReplicationPolicy, call.part("policy")), call.cn.replication
+    policy, to = await call.document(ReplicationPolicy, "policy"), call.cn.replication
     return await _versioned(call, lambda serial: to.policy(call.known(), call.pid, policy, serial))
 
 

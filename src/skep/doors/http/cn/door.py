@@ -5,18 +5,22 @@ import re
 from urllib.parse import parse_qsl
 
 from litestar.types import HTTPScope, Receive, Send
+from msgspec.structs import replace
 
 from skep.clock import Clock
 from skep.dataone.forms import read_form
 from skep.dataone.service import DataOne
 from skep.dataone.types import Doc
 from skep.dataone.xml import LARGEST, render
-from skep.doors.http.cn.call import Answer, Call, Calls, Reading
+from skep.doors.http.cn.call import Answer, Call, Calls, Handler, Reading
 from skep.doors.http.cn.calls import HEAD_CALLS
 from skep.doors.http.cn.wrong import NotOffered
+from skep.doors.http.decoding import aside
 from skep.doors.http.publish import read_body
 
 _XML = "text/xml"
+#: methods whose requests have bodies
+_SENDING = ("POST", "PUT")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -30,43 +34,55 @@ class NodeDoor:
         self._clock = clock
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        call, name = await self._call(scope, receive)
-        handler = self._calls.get(name)
-        if scope["method"] == "HEAD":
-            handler = HEAD_CALLS.get(name, handler)
-        if handler is None:
-            raise NotOffered(f"{scope['method']} {scope['path'][:200]} is not offered here")
-        answer = await handler(call)
-        await _send(answer, call.version, send)
-
-    async def _call(self, scope: HTTPScope, receive: Receive) -> tuple[Call, tuple[str, str]]:
         raw = scope["raw_path"].split(b"?")[0].decode("latin-1")
         version, word, *rest = [*raw.removeprefix(self._path).split("/"), ""]
         if version not in ("v1", "v2"):
             raise NotOffered(f"there is no version {version[:20]!r} here")
-        body = await read_body(receive, LARGEST)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        media = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        names = [part for part in rest if part]
-        if word == "query" and method == "POST":
-            method, query = "GET", [*query, *_form_query(media, body)]
+        handler = self._handler(scope["method"], word)
+        if handler is None:
+            raise NotOffered(f"{scope['method']} {scope['path'][:200]} is not offered here")
         call = Call(
             self._dataone,
             self._here,
             scope["user"],
             int(version[1:]),
-            tuple(names),
-            query,
-            read_form(media, body) if method in ("POST", "PUT") and body else {},
+            tuple(part for part in rest if part),
+            parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True),
+            {},
             self._clock.now(),
         )
-        return call, (method, word)
+        if scope["method"] in _SENDING:
+            call = await _received(call, word, scope, receive)
+        await _send(await handler(call), call.version, send)
+
+    def _handler(self, method: str, word: str) -> Handler | None:
+        if method == "HEAD":
+            return HEAD_CALLS.get(("GET", word)) or self._calls.get(("GET", word))
+        return self._calls.get(("GET" if _is_query(method, word) else method, word))
+
+
+def _is_query(method: str, word: str) -> bool:
+    """A query may be too long for an address."""
+    return (method, word) == ("POST", "query")
+
+
+async def _received(call: Call, word: str, scope: HTTPScope, receive: Receive) -> Call:
+    """With its body, which is read only if the caller may send one."""
+    is_query = _is_query(scope["method"], word)
+    if is_query:
+        call.caller.need("read")
+    else:
+        call.known()
+    body = await read_body(receive, LARGEST)
+    if not body:
+        return call
+    media = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    if is_query:
+        return replace(call, query=[*call.query, *await aside(len(body), _form_query, media, body)])
+    return replace(call, form=await aside(len(body), read_form, media, body))
 
 
 def _form_query(media: str, body: bytes) -> list[tuple[str, str]]:
-    if not body:
-        return []
     if media.startswith("application/x-www-form-urlencoded"):
         return parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
     return [(name, value.decode("utf-8", "replace")) for name, value in read_form(media, body).items()]

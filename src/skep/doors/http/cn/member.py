@@ -5,7 +5,6 @@ import logging
 from skep.dataone.copies import Copies
 from skep.dataone.pids import check
 from skep.dataone.types import D1Error, SystemMetadata
-from skep.dataone.xml import parse
 from skep.doors.http.cn.call import Answer, Call, Calls
 from skep.doors.http.cn.calls import checksum, may, objects, ping, whole
 
@@ -31,7 +30,7 @@ async def replica(call: Call) -> Answer:
 
 
 async def replicate(call: Call) -> Answer:
-    meta = parse(SystemMetadata, call.part("sysmeta"))
+    meta = await call.document(SystemMetadata, "sysmeta")
     await _copies(call).request(call.known(), meta, call.text("sourceNode"))
     return Answer()
 
@@ -44,7 +43,7 @@ async def meta_changed(call: Call) -> Answer:
 async def failed(call: Call) -> Answer:
     """The Coordinating Node could not take over what we list."""
     await _copies(call).need_cn(call.known())
-    error = parse(D1Error, call.part("message"))
+    error = await call.document(D1Error, "message")
     log.warning("a copy is not taken over", extra={"pid": error.identifier, "reason": error.description[:500]})
     return Answer()
 
