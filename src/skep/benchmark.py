@@ -14,6 +14,7 @@
 Only the standard library. What it asks goes through the API of tasks: docs/benchmarks.md.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -83,6 +84,8 @@ def _call(name: str, body: dict[str, Any]) -> Any:
 def main() -> None:
     """The code of a benchmark is run, and the last subclass in it."""
     code = os.environ.pop("SKEP_CODE")
+    # now, when this interpreter has started: no variable of the task had a say in that
+    os.environ.update(json.loads(os.environ.pop("SKEP_VARIABLES", "{}")))
     exec(compile(code, "benchmark", "exec"), {"__name__": "benchmark"})  # noqa: S102  # in a child of its own
     kinds = Benchmark.__subclasses__()
     if not kinds:

@@ -218,6 +218,34 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task_packages: Annotated[
         Names, _about("packages, as GROUP/NAME, whose commands tasks may run on this worker; * means any")
     ] = ()
+    task_variables: Annotated[
+        Names,
+        _about(
+            "variables that tasks may set, patterns such as TASK_*; COMMAND:NAME or GROUP/NAME:NAME: only for this "
+            "command or package"
+        ),
+    ] = ("SKEP_*", "TASK_*")
+    task_isolation: Annotated[
+        Literal["auto", "namespaces", "bubblewrap", "none"],
+        _about("how tasks are kept apart from the worker; none: not at all, they read its tokens"),
+    ] = "auto"
+    task_user: Annotated[
+        str, _about("user that tasks run as when the worker is started as root; empty: the worker's own")
+    ] = ""
+    task_network: Annotated[bool, _about("tasks that ask for it (network = true) reach the network")] = False
+    task_paths: Annotated[Names, _about("further folders and files that tasks may read")] = ()
+    task_writable_paths: Annotated[Names, _about("further folders that tasks may write to, such as caches")] = ()
+    task_max_seconds: Annotated[Seconds, _positive("longest time of a task, and the limit of one that names none")] = (
+        604_800.0
+    )
+    task_max_cpu: Annotated[Seconds, _positive("processor time of a task, as above")] = 2_592_000.0
+    task_max_memory: Annotated[
+        int, _natural("bytes of memory of a task, as above; 0: three quarters of the machine's")
+    ] = 0
+    task_max_disk: Annotated[
+        int, _natural("bytes of a task's folder, as above; 0: half of what is free when it starts")
+    ] = 0
+    task_max_processes: Annotated[int, _positive("processes of a task at once, as above")] = 2048
     task_tools: Annotated[Names, _about("programs to look for, so that tasks can choose a worker that has them")] = (
         *("git", "python3", "make", "cc"),
     )

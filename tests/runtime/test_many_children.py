@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from skep.clock import SystemClock
+from skep.config import Settings
 from skep.model.run import Command
 from skep.model.task import Renew, Run
 from skep.runtime.service import Runtime
@@ -28,7 +30,7 @@ async def chatter(worker: Hand) -> None:
 
 
 async def test_a_thousand_commands_at_once_while_the_link_is_busy(
-    runtime: Runtime, tag: Tag, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tag: Tag, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Forks by the hundred beside gRPC's threads: neither stops the other."""
     gate = tmp_path / "gate"
@@ -39,7 +41,9 @@ async def test_a_thousand_commands_at_once_while_the_link_is_busy(
         argv = ("/bin/sh", "-c", 'read line < "$1"; exit 0', tag.word, str(gate))
         codes.append((await runtime.run(Command(run.task, 1, run.context, argv), lambda *_: None)).code)
 
+    settings = Settings(task_paths=(str(gate),))
     async with (
+        Runtime(tmp_path / "runtime", settings, SystemClock()) as runtime,
         coordinator(tmp_path_factory.mktemp("t"), "sqlite:") as engine,
         hand(engine, slots=MANY, command=do) as worker,
     ):

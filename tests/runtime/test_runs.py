@@ -103,11 +103,15 @@ async def test_commands_that_cannot_begin(runtime: Runtime, name: str, reason: s
     assert f"'{name}'" in end.message
 
 
-async def test_a_missing_interpreter_and_a_script_without_one(runtime: Runtime, tmp_path: Path) -> None:
+async def test_a_missing_interpreter_and_a_script_without_one(runtime: Runtime) -> None:
     for text, reason in (("#!/no/such/interpreter\n", "not_found"), ("echo hello\n", "not_executable")):
-        (tmp_path / "script").write_text(text)
-        (tmp_path / "script").chmod(0o755)
-        assert (await ended(runtime, Command("tsk_1", 1, "ctx_1", (str(tmp_path / "script"),)))).reason == reason
+
+        async def before(work: Path, text: str = text) -> None:
+            (work / "script").write_text(text)
+            (work / "script").chmod(0o755)
+
+        command = Command("tsk_1", 1, "ctx_1", ("./script",))
+        assert (await runtime.run(command, lambda *_: None, before=before)).reason == reason
 
 
 async def test_a_path_of_the_task_does_not_choose_the_command(runtime: Runtime, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +25,12 @@ from skep.results.readers import read
 _OUT = "results.jsonl"
 _MOST_VALUES = 50
 #: what the measured program is no business of
-_OWN = ("SKEP_MEASURE", "SKEP_MIRROR")
+_OWN = ("SKEP_MEASURE", "SKEP_MIRROR", "SKEP_VARIABLES")
+#: nothing that a repository, a task or this machine configures has a say in our own calls of git
+_GIT = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
+_GIT_ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "LANG": "C.UTF-8"}
+#: the mirror belongs to the worker, whose user may be another
+_GIT_CONFIG = "[safe]\n\tdirectory = *\n"
 #: group, metric and unit
 Key = tuple[str, str, str]
 
@@ -39,15 +45,18 @@ class Side:
     def __init__(self, job: Measure, mirror: str, name: str, commit: str) -> None:
         self._job = job
         self._folder = Path(name).absolute()
-        self._environment = {key: value for key, value in os.environ.items() if key not in _OWN} | {
-            "SKEP_COMMIT": commit
-        }
+        given = {key: value for key, value in os.environ.items() if key not in _OWN}
+        variables = msgspec.json.decode(os.environ.get("SKEP_VARIABLES", "{}"), type=dict[str, str])
+        self._environment = given | variables | {"SKEP_COMMIT": commit}
         self.commit = commit
         self.samples: dict[Key, list[float]] = {}
-        self._do(
-            "checkout", ["git", "clone", "--quiet", "--shared", "--no-checkout", mirror, str(self._folder)], Path()
-        )
-        self._do("checkout", ["git", "-c", "advice.detachedHead=false", "checkout", "--quiet", commit, "--"])
+        clone = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", mirror, str(self._folder))
+        with tempfile.TemporaryDirectory() as home:
+            config = Path(home, "config")
+            config.write_text(_GIT_CONFIG)
+            alone = _GIT_ALONE | {"PATH": given["PATH"], "HOME": home, "GIT_CONFIG_GLOBAL": str(config)}
+            self._do("checkout", [*_GIT, *clone], Path(), alone)
+            self._do("checkout", [*_GIT, "checkout", "--quiet", commit, "--"], environment=alone)
         if job.build:
             self._do("build", job.build)
 
@@ -71,10 +80,17 @@ class Side:
             value = draft.value if draft.value is not None else median(draft.values)
             self.samples.setdefault((draft.group, draft.metric, draft.unit), []).append(value)
 
-    def _do(self, stage: str, argv: Sequence[str], folder: Path | None = None) -> None:
+    def _do(
+        self,
+        stage: str,
+        argv: Sequence[str],
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        variables = self._environment if environment is None else environment
         try:
             done = subprocess.run(
-                argv, cwd=folder or self._folder, env=self._environment, stdin=subprocess.DEVNULL, check=False
+                argv, cwd=folder or self._folder, env=variables, stdin=subprocess.DEVNULL, check=False
             )
         except OSError as error:
             raise Failed(f"{stage}: {argv[0]}: {error.strerror}") from error

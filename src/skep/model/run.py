@@ -22,7 +22,7 @@ EndReason = Literal[
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """None: no limit. All of them hold for the command and everything it starts, together."""
+    """None: as much as the worker's settings allow. All of them hold for the command and everything it starts, together."""
 
     #: on the wall
     seconds: float | None = None
@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     output: int = 10_000_000
     #: bytes in the folder of the run
     disk: int | None = None
-    processes: int = 512
+    processes: int | None = None
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -45,6 +45,10 @@ class Command(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     #: seconds between a friendly signal and the one that cannot be refused
     grace: float = 5.0
+    #: it reaches the network of the machine; else only the API of tasks
+    network: bool = False
+    #: further paths that it may read, such as the mirror of its source
+    readable: tuple[str, ...] = ()
 
 
 class Ended(msgspec.Struct, frozen=True):

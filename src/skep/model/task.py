@@ -52,6 +52,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     holder: bool = False
     exclusive: Exclusive = "none"
     limits: Limits = Limits()
+    #: a command reaches the network of its worker's machine, where the worker's settings allow that
+    network: bool = False
     #: how often it is tried again after it failed
     retries: int = 0
     #: how often it is started again after its worker was lost; None: 5 times, or never if it may run at most once

@@ -15,11 +15,14 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 import uvicorn
+from uvicorn.server import ServerState
 
 from skep.errors import BadInput, NeedsToken, NotFound, SkepError, TooLarge, Unavailable
 from skep.loops import racing
 from skep.model.answers import ErrorAnswer, ErrorBody
 from skep.model.run import Command
+from skep.model.task import TaskHold
+from skep.runtime.sandbox import PORT
 
 log = logging.getLogger("skep.runtime")
 
@@ -73,21 +76,54 @@ class Api:
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._address = ""
+        self._config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._state = ServerState()
+        #: of runs that are in a network of their own
+        self._inside: dict[TaskHold, asyncio.Server | None] = {}
 
     @asynccontextmanager
-    async def open(self, command: Command) -> AsyncIterator[dict[str, str]]:
-        """The variables by which one run finds its way in, for as long as it lives."""
-        if self._serving is None:
+    async def open(self, command: Command, *, inside: bool = False) -> AsyncIterator[dict[str, str]]:
+        """The variables by which one run finds its way in, for as long as it lives. `inside`: by `attach`."""
+        if not inside and self._serving is None:
             self._serve()
-        token = secrets.token_urlsafe(24)
+        token, hold = secrets.token_urlsafe(24), (command.task, command.attempt)
         waiting: set[asyncio.Future[Any]] = set()
         self._runs[token] = command, waiting
+        if inside:
+            self._inside[hold] = None
         try:
-            yield {"SKEP_API": self._address, "SKEP_TOKEN": token}
+            yield {"SKEP_API": f"http://127.0.0.1:{PORT}" if inside else self._address, "SKEP_TOKEN": token}
         finally:
             del self._runs[token]
+            if server := self._inside.pop(hold, None):
+                server.close()
             for request in waiting:
                 request.cancel()
+
+    async def attach(self, command: Command, listener: socket.socket) -> None:
+        """Serves a run on a socket that listens in its network; until its `open` ends."""
+        hold = (command.task, command.attempt)
+        if not self._config.loaded:
+            self._config.load()
+        listener.setblocking(False)
+        server = await asyncio.get_running_loop().create_server(self._protocol, sock=listener)
+        if hold in self._inside:
+            self._inside[hold] = server
+        else:  # it has ended meanwhile
+            server.close()
+
+    def _protocol(self) -> asyncio.Protocol:
+        kind: Any = self._config.http_protocol_class
+        made: asyncio.Protocol = kind(config=self._config, server_state=self._state, app_state={})
+        return made
 
     async def close(self) -> None:
         if self._server and self._serving:
@@ -97,16 +133,7 @@ class Api:
     def _serve(self) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         self._address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(
-            self._answer,
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = _Server(config)
+        self._server = _Server(self._config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
 
     async def _answer(self, scope: _Scope, receive: _Receive, send: _Send) -> None:

@@ -1,29 +1,28 @@
 """From a fork of the keeper to the command: everything that has to hold before the first line of it runs."""
 
-import ctypes
 import os
 import resource
 import signal
 from typing import Any
 
+from skep.runtime import kernel
 from skep.runtime.processes import mark
-
-_SUBREAPER, _NO_NEW_PRIVILEGES = 36, 38
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-
-def become_reaper() -> None:
-    """Whatever loses its parent below this process becomes its child, and not init's."""
-    _prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def become(order: dict[str, Any], files: list[int], keeper: int, notes: int, open_files: tuple[int, int]) -> None:
+    """Without isolation."""
     os.setsid()
-    become_reaper()
+    kernel.become_reaper()
     # a command that turned into another user's could not be ended
-    _prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    kernel.refuse_new_privileges()
     os.write(notes, f"{mark(os.getpid())}\n".encode())
-    _be_expendable()
+    be_expendable()
+    if os.getppid() == keeper:
+        execute(order, files, open_files)
+
+
+def execute(order: dict[str, Any], files: list[int], open_files: tuple[int, int]) -> None:
+    """The last steps; returns only by an error."""
     os.chdir(order["folder"])
     os.dup2(files[0], 1)
     os.dup2(files[1], 2)
@@ -33,16 +32,24 @@ def become(order: dict[str, Any], files: list[int], keeper: int, notes: int, ope
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the command
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    if os.getppid() == keeper:
-        os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606
+    os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606
 
 
-def _be_expendable() -> None:
+def be_expendable() -> None:
     """When processor or memory are short the worker comes first."""
     os.nice(5)
     file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     os.write(file, b"500")
     os.close(file)
+
+
+def broke(order: dict[str, Any], error: BaseException) -> dict[str, Any]:
+    number = error.errno if isinstance(error, OSError) else None
+    return {"broke": order["start"], "errno": number, "text": str(error)}
+
+
+def used(usage: resource.struct_rusage) -> dict[str, Any]:
+    return {"cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss << 10}
 
 
 def _limit(limits: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,23 @@ import msgspec
 
 from skep.config import Settings
 from skep.errors import BadInput, TooLarge
-from skep.model.run import Command, Ended, EndReason, Sample
+from skep.model.run import Command, Ended, EndReason, Limits, Sample
 from skep.model.task import PACKAGE, TaskSpec
+from skep.runtime.isolation import path
 
 #: one message to the keeper; a socket takes no larger one at once
 _LARGEST = 128 << 10
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR)
 _NOT_EXECUTABLE = (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.EPERM)
+#: variables that Skep itself gives to tasks and to its own programs
+RESERVED = frozenset(
+    f"SKEP_{name}"
+    for name in (
+        *("TASK", "ATTEMPT", "CONTEXT", "PROPERTIES", "API", "TOKEN", "RUNTIME"),
+        *("MEASURE", "MIRROR", "CODE", "VARIABLES", "COMMIT"),
+    )
+)
 _LIMIT_SIGNALS: dict[int, EndReason] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}
 
 
@@ -30,12 +41,51 @@ def offered(settings: Settings) -> list[str]:
 
 
 def allowed(spec: TaskSpec, settings: Settings) -> str:
-    """Empty, or why this worker does not run it. A command that runs others, such as sh, lets all of them in."""
-    kind, _, name = spec.program.rpartition(":")
-    if {"command", kind if spec.package else "", spec.program} & set(offered(settings)):
+    """Empty, or why this worker does not run it. A command that runs others, such as sh, lets all of them in.
+
+    Compared with what is executed: a name is looked up in the worker's PATH, and a path is another command.
+    """
+    name, setting, names = "".join(spec.argv[:1]), "task_commands", settings.task_commands
+    if spec.package and "*" not in names:
+        name, setting, names = spec.package.rpartition("/")[0], "task_packages", settings.task_packages
+    if "*" in names or name in names:
         return ""
-    setting = "task_packages" if spec.package else "task_commands"
     return f"this worker may not run '{name}': its setting {setting} does not name it"
+
+
+def refused_variables(variables: Iterable[str], programs: Iterable[str], settings: Settings) -> str:
+    """Empty, or which variable these programs (commands or packages) may not be given, and why."""
+    for name in variables:
+        if name in RESERVED:
+            return f"the variable {name} is set by Skep, a task must not set it"
+        for program in programs:
+            if not any(_may_set(rule, program, name) for rule in settings.task_variables):
+                return f"'{program}' may not be given the variable {name}: the setting task_variables does not name it"
+    return ""
+
+
+def _may_set(rule: str, program: str, name: str) -> bool:
+    only, _, pattern = rule.rpartition(":")
+    return only in ("", program) and fnmatchcase(name, pattern)
+
+
+def limited(command: Command, settings: Settings, folder: Path) -> Command:
+    """With every limit; BadInput for one that is above what the settings allow. `folder`: on the disk in question."""
+    free, memory = shutil.disk_usage(folder).free, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = {
+        "seconds": settings.task_max_seconds,
+        "cpu": settings.task_max_cpu,
+        "memory": settings.task_max_memory or memory * 3 // 4,
+        "disk": settings.task_max_disk or max(1, free // 2),
+        "processes": settings.task_max_processes,
+    }
+    limits = msgspec.structs.asdict(command.limits)
+    for name, bound in most.items():
+        if getattr(settings, f"task_max_{name}") and (limits[name] or 0) > bound:
+            hint = "ask for less, or raise the setting"
+            raise BadInput(f"the limit {name} is {limits[name]:,}, above task_max_{name} ({bound:,})", hint=hint)
+        limits[name] = bound if limits[name] is None else limits[name]
+    return msgspec.structs.replace(command, limits=Limits(**limits))
 
 
 def full(settings: Settings, running: int, sample: Sample) -> str:
@@ -68,13 +118,13 @@ def check(command: Command) -> None:
 
 def found(name: str) -> str | None:
     """Names are looked up with the worker's PATH: one from a task could turn an allowed name into another command."""
-    return name if "/" in name else shutil.which(name, path=_path())
+    return name if "/" in name else shutil.which(name, path=path())
 
 
 def environment(command: Command, folder: Path) -> dict[str, str]:
     """Made from nothing: what the worker knows is no business of a task."""
     return {
-        "PATH": _path(),
+        "PATH": path(),
         "LANG": "C.UTF-8",
         "HOME": str(folder / "work"),
         "TMPDIR": str(folder / "tmp"),
@@ -86,11 +136,9 @@ def environment(command: Command, folder: Path) -> dict[str, str]:
     }
 
 
-def _path() -> str:
-    return os.environ.get("PATH", os.defpath)
-
-
-def order(command: Command, name: str, path: str, folder: Path, variables: dict[str, str]) -> bytes:
+def order(
+    command: Command, name: str, path: str, folder: Path, variables: dict[str, str], plan: dict[str, Any]
+) -> bytes:
     """What the keeper is told."""
     told = {
         "start": name,
@@ -100,6 +148,7 @@ def order(command: Command, name: str, path: str, folder: Path, variables: dict[
         "folder": str(folder / "work"),
         "limits": msgspec.structs.asdict(command.limits),
         "grace": command.grace,
+        "sandbox": plan,
     }
     if len(data := msgspec.json.encode(told)) > _LARGEST:
         raise TooLarge(
@@ -119,7 +168,9 @@ def broke(message: dict[str, Any]) -> Ended:
     return Ended(reason="not_started", message=f"could not be started: {message['text']}")
 
 
-def ended(message: dict[str, Any]) -> Ended:
+def ended(message: dict[str, Any], exited: dict[str, Any]) -> Ended:
+    """`exited`: what the first process of an isolated run reported of the command; empty when it could not."""
+    message = message | {name: value for name, value in exited.items() if name in ("status", "cpu", "rss")}
     code = os.waitstatus_to_exitcode(message["status"])
     return Ended(
         code=code if code >= 0 else None,
@@ -141,10 +192,10 @@ def explained(ended: Ended, command: Command) -> Ended:
         "memory": f"used more than {limits.memory or 0:,} bytes of memory",
         "output": f"wrote far more output than the {limits.output:,} bytes that are kept",
         "disk": f"put more than {limits.disk or 0:,} bytes into its folder",
-        "processes": f"had more than {limits.processes:,} processes at once",
+        "processes": f"had more than {limits.processes or 0:,} processes at once",
         "cancelled": "was cancelled",
         "lost": "was ended because the process that kept it had died",
-        "not_found": f"the command '{name}' does not exist on this worker, or the interpreter it names",
+        "not_found": f"the command '{name}' does not exist on this worker where tasks see it, or the interpreter it names",
         "not_executable": f"the command '{name}' is not an executable program; a script begins with #!",
     }
     return msgspec.structs.replace(ended, message=ended.message or texts[ended.reason])

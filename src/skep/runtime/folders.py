@@ -7,9 +7,12 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
+#: folders that a task may write to; it must not replace the files of its output
+_OF_TASK = ("work", "tmp", "shm")
+
 
 class Folders:
-    """FOLDER/runs/STARTED-TASK-ATTEMPT with `work`, `tmp`, `stdout` and `stderr`."""
+    """FOLDER/runs/STARTED-TASK-ATTEMPT with `work`, `tmp`, `shm`, `stdout` and `stderr`."""
 
     def __init__(self, folder: Path, history: int) -> None:
         self.folder = folder
@@ -25,9 +28,17 @@ class Folders:
         self._busy.add(run.name)
         self._runs.mkdir(0o700, parents=True, exist_ok=True)
         run.mkdir(0o700)
-        (run / "work").mkdir()
-        (run / "tmp").mkdir()
+        for name in _OF_TASK:
+            (run / name).mkdir(0o700)
         return run
+
+    def give(self, run: Path, uid: int, gid: int) -> None:
+        """What is the task's own to another user."""
+        for name in _OF_TASK:
+            os.chown(run / name, uid, gid)
+            for above, folders, files in os.walk(run / name):
+                for one in (*folders, *files):
+                    os.chown(Path(above, one), uid, gid, follow_symlinks=False)
 
     def leave(self, run: Path, *, keep: bool) -> None:
         try:

@@ -1,9 +1,11 @@
 """The keeper: a small process beside the worker that starts commands, holds them to their limits and ends them.
 
-Each command is the reaper of what it starts (as init is of everything), and the keeper is the reaper of the commands.
-So while a command runs, all that it started is below it, and once it has ended, whatever is still there is a child of
-the keeper: nothing escapes, whatever sessions or daemons it makes. When the worker goes away its end of the socket
-closes, and the keeper ends everything and itself. It has no threads, so code between fork and exec is safe here.
+An isolated command is in a process namespace: the kernel ends all of its processes with the first one (init.py).
+Without isolation each command is the reaper of what it starts (as init is of everything), and the keeper is the reaper
+of the commands. So while a command runs, all that it started is below it, and once it has ended, whatever is still
+there is a child of the keeper: nothing escapes, whatever sessions or daemons it makes. When the worker goes away its
+end of the socket closes, and the keeper ends everything and itself. It has no threads, so code between fork and exec
+is safe here.
 """
 
 import fcntl
@@ -19,7 +21,7 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from skep.runtime.child import become, become_reaper
+from skep.runtime import bubblewrap, child, init, kernel, sandbox
 from skep.runtime.processes import Table, boot, everything, mark, tree, younger
 
 _LARGEST = 256 << 10
@@ -42,6 +44,14 @@ class _Run:
         self.reason = ""
         self.time_at = self.began + (self.limits["seconds"] or float("inf"))
         self.kill_at = float("inf")
+        self.backend = _backend(order)
+
+    def own(self, table: Table) -> set[int]:
+        """Processes that are ours, between the supervisor and the command."""
+        if self.backend == "none":
+            return set()
+        first = {pid for pid, process in table.items() if process.parent == self.pid}
+        return {self.pid, *first} if self.backend == "bubblewrap" else {self.pid}
 
     def end(self, reason: str, grace: float) -> None:
         """The first reason stays; a later call may only shorten the grace."""
@@ -49,7 +59,14 @@ class _Run:
         self.time_at = float("inf")
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if grace > 0:
-            self.signal(signal.SIGTERM)
+            self._ask()
+
+    def _ask(self) -> None:
+        if self.backend != "bubblewrap":
+            return self.signal(signal.SIGTERM)
+        for pid in self.own(everything()) - {self.pid}:  # bubblewrap itself passes no signal on
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         with suppress(PermissionError):
@@ -64,8 +81,7 @@ class _Run:
             "status": status,
             "reason": self.reason,
             "seconds": time.monotonic() - self.began,
-            "cpu": usage.ru_utime + usage.ru_stime,
-            "rss": usage.ru_maxrss << 10,
+            **child.used(usage),
         }
 
 
@@ -82,6 +98,7 @@ class Keeper:
         self._look_at = 0.0
         self._stuck: set[int] = set()
         self._watch_at = 0.0
+        self._user = os.getuid(), os.getgid()
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._files[1], self._files[1]))
 
@@ -147,9 +164,9 @@ class Keeper:
         if self._noted > _LONGEST_NOTES:
             self.note()
         try:
-            pid = os.fork()
+            pid = kernel.clone(sandbox.flags_of(order["sandbox"])) if _backend(order) == "namespaces" else os.fork()
         except OSError as error:
-            self._tell(_broke(order, error))
+            self._tell(_unready(order, error))
             self._tell(_Run(order, 0).ended(127 << 8, resource.getrusage(resource.RUSAGE_SELF)))
         else:
             if pid == 0:
@@ -162,12 +179,19 @@ class Keeper:
 
     def _become(self, order: dict[str, Any], files: list[int], keeper: int) -> NoReturn:
         """In the child. Its last words go straight to the worker."""
+        tell = init.teller(self._line)
         try:
-            become(order, files, keeper, self._notes, self._files)
+            if _backend(order) == "none":
+                child.become(order, files, keeper, self._notes, self._files)
+            init.begin(keeper, self._notes)
+            if _backend(order) == "bubblewrap":
+                bubblewrap.execute(order, self._line.fileno(), files, self._files)
+            else:
+                init.enter(order, *self._user, tell)
         except BaseException as error:
-            self._tell(_broke(order, error))
-        finally:
+            tell(child.broke(order, error) if _backend(order) == "none" else _unready(order, error), [])
             os._exit(127)
+        init.serve(order, files, self._files, tell)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -235,11 +259,12 @@ class Keeper:
 
 
 def _beyond(run: _Run, table: Table) -> str:
-    ours = [table[pid] for pid in tree(table, [run.pid]) if pid in table]
+    every = tree(table, [run.pid]) & table.keys()
+    its = [table[pid] for pid in every - run.own(table)]
     used = {
-        "processes": len(ours),
-        "memory": sum(process.rss for process in ours),
-        "cpu": sum(process.cpu for process in ours),
+        "processes": len(its),
+        "memory": sum(process.rss for process in its),
+        "cpu": sum(table[pid].cpu for pid in every),
     }
     return next((name for name, amount in used.items() if amount > (run.limits[name] or float("inf"))), "")
 
@@ -254,9 +279,13 @@ def _has_children() -> bool:
     return True
 
 
-def _broke(order: dict[str, Any], error: BaseException) -> dict[str, Any]:
-    number = error.errno if isinstance(error, OSError) else None
-    return {"broke": order["start"], "errno": number, "text": str(error)}
+def _backend(order: dict[str, Any]) -> str:
+    return str(order["sandbox"]["backend"])
+
+
+def _unready(order: dict[str, Any], error: BaseException) -> dict[str, Any]:
+    """It did not come to the command, so what is wrong is not the command."""
+    return child.broke(order, error) | {"errno": None}
 
 
 def main() -> None:
@@ -268,7 +297,7 @@ def main() -> None:
     # whoever waits for this lock knows that the keeper has ended; children hold it until they are commands
     fcntl.flock(notes, fcntl.LOCK_EX)
     signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-    become_reaper()
+    kernel.become_reaper()
     gc.freeze()
     keeper = Keeper(line, notes)
     keeper.note()

@@ -1,7 +1,6 @@
 """The worker's end of the keeper: starts one, tells it what to start and what to end, hears what has ended."""
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,10 @@ MARK = "SKEP_RUNTIME"
 NOTES = "keeper"
 
 
+#: one message, and the descriptors that came with it, which the hearer closes
+Hear = Callable[[dict[str, Any], list[int]], None]
+
+
 class Keeping:
     """One keeper, from its start to its death."""
 
@@ -26,13 +29,13 @@ class Keeping:
         self._room: asyncio.Event | None = None
 
     @classmethod
-    async def start(cls, folder: Path, hear: Callable[[dict[str, Any]], None], gone: Callable[[], None]) -> "Keeping":
+    async def start(cls, folder: Path, hear: Hear, gone: Callable[[], None]) -> "Keeping":
         """`hear` gets every message; `gone` is called once, when the keeper has ended without being asked to."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "skep.runtime.keeper", str(its.fileno()), str(folder / NOTES)),
-                env={**os.environ, MARK: str(folder)},
+                *(sys.executable, "-I", "-m", "skep.runtime.keeper", str(its.fileno()), str(folder / NOTES)),
+                env={MARK: str(folder)},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(its.fileno(),),
@@ -43,10 +46,13 @@ class Keeping:
         asyncio.get_running_loop().add_reader(ours, keeping._read, hear, gone)
         return keeping
 
-    def _read(self, hear: Callable[[dict[str, Any]], None], gone: Callable[[], None]) -> None:
+    def _read(self, hear: Hear, gone: Callable[[], None]) -> None:
         try:
-            while data := self._line.recv(1 << 16):
-                hear(msgspec.json.decode(data))
+            while True:
+                data, files, *_ = socket.recv_fds(self._line, 1 << 16, 1)
+                if not data:
+                    break
+                hear(msgspec.json.decode(data), files)
         except BlockingIOError:
             return
         except ConnectionError:

@@ -6,8 +6,10 @@ async with Runtime(folder, settings, clock) as runtime:
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,11 +17,12 @@ import msgspec
 
 from skep.clock import Clock
 from skep.config import Settings
-from skep.errors import Conflict, SkepError, Unavailable
+from skep.errors import BadInput, Conflict, SkepError, Unavailable
 from skep.model.run import Command, Ended
 from skep.runtime import commands
 from skep.runtime.api import Api, Handler
 from skep.runtime.folders import Folders, size
+from skep.runtime.isolation import Planner, find
 from skep.runtime.keeping import MARK, Keeping
 from skep.runtime.leftovers import end_left_overs
 from skep.runtime.output import OnOutput, Outputs
@@ -38,6 +41,8 @@ class _Run:
         self.keeper: Keeping | None = None
         self.cancelled = False
         self.broke: Ended | None = None
+        #: what the first process of an isolated run reported
+        self.exited: dict[str, Any] = {}
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
     def settle(self, ended: Ended) -> None:
@@ -51,6 +56,8 @@ class Runtime:
         folder = folder.resolve()
         self._folders = Folders(folder, settings.task_history)
         self.folder = folder
+        self._settings = settings
+        self._planner: Planner | None = None
         self._clock = clock
         self._api = Api(handler) if handler else None
         self._runs: dict[str, _Run] = {}
@@ -68,6 +75,16 @@ class Runtime:
         async with self._turn:
             await self._sweep()
         await asyncio.to_thread(self._folders.prune)
+        if self._settings.run_tasks:
+            found = await find(self._settings)
+            self._planner = await asyncio.to_thread(Planner, self._settings, self.folder, found)
+            if found.missing:
+                log.warning("tasks cannot be isolated, so no command is run", extra={"reason": found.missing})
+
+    @property
+    def isolation(self) -> str:
+        """What keeps tasks apart from the worker, such as `landlock+namespaces`; `none`."""
+        return self._planner.isolation.name if self._planner else "none"
 
     async def run(
         self, command: Command, on_output: OnOutput, *, before: InFolder | None = None, after: InFolder | None = None
@@ -77,6 +94,8 @@ class Runtime:
         An error of `on_output` ends the run and is raised; so is one of `before` and, if the command did well, `after`.
         """
         commands.check(command)
+        planner = self._checked(command)
+        command = await asyncio.to_thread(commands.limited, command, self._settings, self.folder)
         run = _Run(command)
         if self._closed:
             raise Unavailable("the worker is stopping")
@@ -85,9 +104,20 @@ class Runtime:
         try:
             if (path := commands.found(command.argv[0])) is None:
                 return commands.explained(Ended(reason="not_found"), command)
-            return await self._in_folder(run, path, on_output, before, after)
+            return await self._in_folder(run, path, planner, on_output, before, after)
         finally:
             del self._runs[run.name]
+
+    def _checked(self, command: Command) -> Planner:
+        if self._planner is None:
+            raise Unavailable("this worker runs no tasks", hint="set run_tasks = true on it")
+        self._planner.isolation.check()
+        if command.network and not self._settings.task_network:
+            raise BadInput(
+                f"task {command.task} asks for the network, and this worker does not allow it",
+                hint="set task_network = true on the worker, or submit the task without network = true",
+            )
+        return self._planner
 
     async def cancel(self, task: str, attempt: int) -> None:
         """Asks it to end, and after its grace makes it; `run` tells when it has. Harmless when there is none."""
@@ -120,7 +150,13 @@ class Runtime:
         await self.close()
 
     async def _in_folder(
-        self, run: _Run, path: str, on_output: OnOutput, before: InFolder | None, after: InFolder | None
+        self,
+        run: _Run,
+        path: str,
+        planner: Planner,
+        on_output: OnOutput,
+        before: InFolder | None,
+        after: InFolder | None,
     ) -> Ended:
         command = run.command
         folder = await asyncio.to_thread(self._folders.make, command.task, command.attempt, self._clock.now())
@@ -128,12 +164,16 @@ class Runtime:
         try:
             if before:
                 await before(folder / "work")
+            if planner.user:
+                await asyncio.to_thread(self._folders.give, folder, *planner.user[:2])
+            plan = planner.plan(command, folder)
             environment = commands.environment(command, folder) | {MARK: str(self.folder)}
-            if self._api:
-                async with self._api.open(command) as access:
-                    ended = await self._started(run, path, folder, environment | access, on_output)
-            else:
-                ended = await self._started(run, path, folder, environment, on_output)
+            async with AsyncExitStack() as stack:
+                if self._api:
+                    inside = planner.isolation.backend != "none" and not command.network
+                    environment |= await stack.enter_async_context(self._api.open(command, inside=inside))
+                order = commands.order(command, run.name, path, folder, environment, plan)
+                ended = await self._started(run, folder, order, on_output)
             if after:
                 try:
                     await after(folder / "work")
@@ -146,10 +186,7 @@ class Runtime:
         finally:
             await asyncio.shield(asyncio.to_thread(self._folders.leave, folder, keep=keep))
 
-    async def _started(
-        self, run: _Run, path: str, folder: Path, environment: dict[str, str], on_output: OnOutput
-    ) -> Ended:
-        order = commands.order(run.command, run.name, path, folder, environment)
+    async def _started(self, run: _Run, folder: Path, order: bytes, on_output: OnOutput) -> Ended:
         outputs = Outputs(folder, run.command.limits.output, on_output, lambda reason: self._end_soon(run, reason))
         try:
             await self._launch(run, order, outputs)
@@ -216,11 +253,18 @@ class Runtime:
         started.append(keeper)
         return keeper
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: dict[str, Any], files: list[int]) -> None:
+        listeners = [socket.socket(fileno=file) for file in files]
         if run := self._runs.get(message.get("broke", "")):
             run.broke = commands.broke(message)
+        elif run := self._runs.get(message.get("exited", "")):
+            run.exited = message
         elif run := self._runs.get(message.get("ended", "")):
-            run.settle(run.broke or commands.ended(message))
+            run.settle(run.broke or commands.ended(message, run.exited))
+        elif (run := self._runs.get(message.get("listening", ""))) and self._api and listeners:
+            self._soon(self._api.attach(run.command, listeners.pop()))
+        for listener in listeners:
+            listener.close()
 
     def _lose(self, keeper: Keeping) -> None:
         """A keeper has died; what it kept may not outlive it."""

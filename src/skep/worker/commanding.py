@@ -52,7 +52,9 @@ class Commanding:
     async def do(self, run: Run, code: str = "") -> Any:
         hold, spec = (run.task, run.attempt), run.spec
         properties = {MACHINE: self._recording.machine, **spec.properties}
-        command = Command(*hold, run.context, spec.argv, spec.environment, properties, spec.limits)
+        command = Command(
+            *(*hold, run.context, spec.argv, spec.environment, properties, spec.limits), network=spec.network
+        )
         package = await self._packages.find(run) if spec.package else None
         if package:
             command = _of_package(command, spec.command, package.manifest)
