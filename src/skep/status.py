@@ -53,6 +53,7 @@ class StatusView:
             sum(int(row["late"]) for row in fresh),
             min((row["oldest"] for row in fresh), default=None),
             await self._load(),
+            {one.id: str(offer.facts.get("isolation", "")) for one, offer in await self._fleet.workers()},
         )
 
     async def _load(self) -> TaskLoad:

@@ -82,7 +82,8 @@ class Story:
 def test_every_effect_is_there_and_none_ran_twice_at_once(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
     effects.mkdir()
-    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_slots=4, task_lease=6.0) as skep:
+    allowed = {"task_commands": ["sh"], "task_writable_paths": [str(effects)]}
+    with RunningSkep(tmp_path / "data", task_slots=4, task_lease=6.0, **allowed) as skep:
         story = Story(skep, effects)
         last = monotonic() + LONG
         story.submit()

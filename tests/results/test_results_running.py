@@ -129,14 +129,17 @@ for n in range(100):
 """
     with Coordinator(tmp_path / "c", task_lease=300) as coordinator:
         line = coordinator.make_line("--name", "w")
-        with Member(tmp_path / "w", line, task_commands=["*"], task_lease=300) as worker:
+        seen = tmp_path / "seen"
+        seen.mkdir()
+        given = {"task_commands": ["*"], "task_writable_paths": [str(seen)], "task_lease": 300}
+        with Member(tmp_path / "w", line, **given) as worker:
             worker.attached()
             with Client(coordinator.url, coordinator.token) as client:
-                made = client.tasks.submit(TaskSpec("m", argv=(sys.executable, "-c", code, str(tmp_path))))
-            until((tmp_path / "one").exists, coordinator)
+                made = client.tasks.submit(TaskSpec("m", argv=(sys.executable, "-c", code, str(seen))))
+            until((seen / "one").exists, coordinator)
             coordinator.kill()
-            (tmp_path / "dead").touch()
-            until((tmp_path / "two").exists, coordinator)
+            (seen / "dead").touch()
+            until((seen / "two").exists, coordinator)
             coordinator.start()
             with Client(coordinator.url, coordinator.token) as client:
                 assert client.contexts.wait(made.context.id, 60).state == "FINISHED"

@@ -22,6 +22,7 @@ def generated(spec: BenchmarkSpec, source: str, choice: Choice) -> Generated:
             holder=True,
             exclusive=spec.exclusive,
             limits=spec.limits,
+            network=spec.network,
             timeout=spec.timeout,
         )
         for n, variant in enumerate(variants(spec), 1)

@@ -239,6 +239,8 @@ class Status(msgspec.Struct, frozen=True):
     late: int = 0
     stalest: float | None = None
     tasks: TaskLoad = TaskLoad()
+    #: worker -> what keeps tasks apart from it, such as landlock+namespaces; none: nothing does
+    isolation: dict[str, str] = {}
 
 
 class TokenInfo(msgspec.Struct, frozen=True):

@@ -49,6 +49,8 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     selector: str = ""
     exclusive: Exclusive = "worker"
     limits: Limits = Limits()
+    #: its commands reach the network, where the worker's settings allow that
+    network: bool = False
     #: seconds for one commit
     timeout: float = 3600.0
     #: contexts in flight, and made in an hour

@@ -21,6 +21,8 @@ FACTS: dict[str, str] = {
     "kernel": "text",
     "machine": "text",
     "python": "text",
+    "isolation": "text",
+    "network": "text",
     "cpu": "number",
     "memory": "number",
     "memory_used": "number",

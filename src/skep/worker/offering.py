@@ -22,8 +22,9 @@ _SMALLEST_PART = 8
 
 
 class Offering:
-    def __init__(self, settings: Settings, folder: Path, clock: Clock, kinds: Iterable[str]) -> None:
+    def __init__(self, settings: Settings, folder: Path, clock: Clock, kinds: Iterable[str], isolation: str) -> None:
         self._settings = settings
+        self._isolation = isolation
         self._folder = folder
         self._full = False
         self._clock = clock
@@ -52,6 +53,8 @@ class Offering:
                 "arch": facts.arch,
                 "machine": facts.machine,
                 "python": facts.python,
+                "isolation": self._isolation,
+                "network": "yes" if self._settings.task_network else "no",
                 "cpu": float(facts.cpus),
                 "memory": float(facts.memory),
                 "disk": float(facts.disk_total),

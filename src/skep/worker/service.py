@@ -117,7 +117,7 @@ class Worker:
             post.poller.visits.copy, post.poller.visits.follow = replicating.recover, replicating.follow
             copied = partial(replicating.replicate, find=store.watch)
             own |= {**indexing.kinds, "fsck": checking.fsck, KIND: copied}
-        post.offering = Offering(self._settings, self._data, self._clock, own)
+        post.offering = Offering(self._settings, self._data, self._clock, own, commanding.runtime.isolation)
         post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
         post.commands = commanding.runtime
         post.giving = Giving(store, self._data, lambda: link.here, indexing.made)

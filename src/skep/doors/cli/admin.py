@@ -29,8 +29,11 @@ def status(client: Client, args: Namespace) -> None:
     if not any(one.role == "worker" and one.state == "alive" for one in answer.members):
         print("workers    none is attached; `skep worker token --join` makes the line that one joins with")
     print()
-    members = [(one.name, one.role, one.state, ago(one.last_alive, now), one.status, one.id) for one in answer.members]
-    print_table(("MEMBER", "ROLE", "STATE", "HEARD", "DOING", "ID"), members)
+    members = [
+        (one.name, one.role, one.state, ago(one.last_alive, now), one.status, answer.isolation.get(one.id, ""), one.id)
+        for one in answer.members
+    ]
+    print_table(("MEMBER", "ROLE", "STATE", "HEARD", "DOING", "ISOLATION", "ID"), members)
     servers = [
         (one.name, " ".join(one.roles), one.state, one.url, f"{one.sources}", f"{one.due}") for one in answer.servers
     ]

@@ -45,6 +45,8 @@ worker = partial(_alone, "worker")
 
 
 def _run(settings: Settings, args: Namespace, urls: tuple[str, ...] = ()) -> int:
+    if args.config:  # a worker hides this file from tasks, and it may be another process
+        os.environ["SKEP_CONFIG"] = os.path.abspath(args.config)  # noqa: PTH100
     if not {"coordinator", "aggregator"} & set(settings.roles):
         return import_module("skep.roles.member").main(settings) or 0
     read = partial(load_tables, environ=os.environ, config=args.config)

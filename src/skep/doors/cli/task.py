@@ -35,6 +35,7 @@ def run(client: Client, args: Namespace) -> int:
         retries=args.retries,
         lost_worker_retries=args.lost_worker_retries,
         at_most_once=args.at_most_once,
+        network=args.network,
         priority=args.priority,
         timeout=None if args.timeout is None else span(args.timeout),
     )

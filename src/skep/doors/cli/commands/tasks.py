@@ -42,6 +42,7 @@ TASK = (
         arg("--at-most-once", "never start it a second time"),
         arg("--timeout TIME", "given up after 90s, 30m or 12h, wherever it stands"),
         arg("--priority N", "higher goes first (0)", default=0),
+        arg("--network", "it reaches the network, where the worker allows that"),
         arg("--env NAME=VALUE", "may be repeated", action="append", default=[]),
         JSON,
     ),
