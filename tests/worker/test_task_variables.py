@@ -1,4 +1,4 @@
-"""Variables of tasks: only names that the settings allow, and none of them has a say in how Skep's own programs start."""
+"""Variables of tasks: only names that the settings allow, and none of them changes how Skep's own programs start."""
 
 import sys
 from pathlib import Path
@@ -94,7 +94,18 @@ async def test_measuring_with_hostile_variables_starts_nothing_of_theirs(tmp_pat
     # what would break the measured Python itself is left out
     harmless = {name: HOSTILE[name] for name in ("BROWSER", "BASH_ENV", "ENV", "GIT_CONFIG_GLOBAL", "GIT_SSH_COMMAND")}
     hostile = harmless | {"GIT_DIR": "/nowhere", "GIT_TEMPLATE_DIR": ".", "PYTHONWARNINGS": HOSTILE["PYTHONWARNINGS"]}
-    job = {"measure": {"commit": commit, "base": "", "read": "out.jsonl", "warmup": 0, "repetitions": 1}}
+    unused = {"pin": False, "metrics": [], "variant": "", "author": "", "subject": ""}
+    job = {
+        "measure": {
+            "commit": commit,
+            "base": "",
+            "build": [],
+            "read": "out.jsonl",
+            "warmup": 0,
+            "repetitions": 1,
+            **unused,
+        }
+    }
     spec = TaskSpec(argv=(sys.executable, "-I", "-c", code), arguments=job, environment=hostile, source="src")
     command = meant(
         Command("tsk_1", 1, "ctx_1", spec.argv, spec.environment),

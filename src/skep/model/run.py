@@ -22,7 +22,7 @@ EndReason = Literal[
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """None: as much as the worker's settings allow. All of them hold for the command and everything it starts, together."""
+    """None: as the worker's settings say. All of them hold for the command and everything it starts, together."""
 
     #: on the wall
     seconds: float | None = None

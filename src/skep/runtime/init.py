@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from skep.runtime import child, kernel, sandbox
@@ -26,7 +27,7 @@ def begin(supervisor: int, notes: int) -> None:
     os.setsid()
     kernel.die_with_parent()
     # not getpid and getppid: this process has another number inside
-    own = int(os.readlink("/proc/self"))
+    own = int(Path("/proc/self").readlink().name)
     found = look(own)
     if found is None or found.parent != supervisor:
         os._exit(127)

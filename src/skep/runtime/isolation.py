@@ -23,6 +23,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc
 #: what programs read to learn how many processors there are
 _MACHINE = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _BUBBLEWRAP = "bwrap"
+_SHARED = "/dev/shm"  # noqa: S108
 _NOTHING: dict[str, Any] = {"landlock": False, "modules": [], "options": []}
 _HINT = (
     'allow user namespaces, or install bubblewrap; task_isolation = "none" runs tasks as the worker\'s user, '
@@ -146,7 +147,7 @@ class Planner:
             "read": self._read,
             "hide": self._hide,
             "more": [pair for pair in more if not _within(pair[1], self._read)],
-            "write": [(str(run / "shm"), "/dev/shm"), *self._writable, *((str(run / one),) * 2 for one in names)],
+            "write": [(str(run / "shm"), _SHARED), *self._writable, *((str(run / one),) * 2 for one in names)],
         }
 
 

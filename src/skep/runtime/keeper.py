@@ -63,7 +63,8 @@ class _Run:
 
     def _ask(self) -> None:
         if self.backend != "bubblewrap":
-            return self.signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM)
+            return
         for pid in self.own(everything()) - {self.pid}:  # bubblewrap itself passes no signal on
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGTERM)

@@ -5,6 +5,7 @@ import os
 import signal
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 NEW_MOUNTS, NEW_NAMES, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
 NEW_USER, NEW_PIDS, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
@@ -118,7 +119,7 @@ class Landlock:
         rights = self._handled if writing else self._READ & self._handled
         file = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            if not os.path.isdir(path):  # noqa: PTH112
+            if not Path(path).is_dir():
                 rights &= self._OF_FILES
             rule = struct.pack("=Qi", rights, file)
             _checked(_libc.syscall(_LANDLOCK_ADD, self._rules, 1, rule, 0), f"landlock_add_rule {path}")
@@ -132,5 +133,5 @@ class Landlock:
 
 def limit_namespaces() -> None:
     """In a user namespace of its own: no further one below it."""
-    with suppress(OSError), open("/proc/sys/user/max_user_namespaces", "wb", buffering=0) as file:  # noqa: PTH123
+    with suppress(OSError), Path("/proc/sys/user/max_user_namespaces").open("wb", buffering=0) as file:
         file.write(b"0")

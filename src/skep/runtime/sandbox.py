@@ -9,6 +9,7 @@ import fcntl
 import os
 import socket
 import struct
+from pathlib import Path
 from typing import Any
 
 from skep.runtime import kernel
@@ -35,7 +36,7 @@ def flags_of(plan: Plan) -> int:
 def map_user(uid: int, gid: int) -> None:
     """In a new user namespace, which would show everything as owned by nobody otherwise."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with open(f"/proc/self/{name}", "wb", buffering=0) as file:  # noqa: PTH123
+        with Path("/proc/self", name).open("wb", buffering=0) as file:
             file.write(text.encode())
     kernel.limit_namespaces()
 
@@ -59,12 +60,12 @@ def build(plan: Plan) -> None:
     """When this returns, the root holds what the plan names and nothing else."""
     kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
     kernel.mount("tmpfs", plan["root"], "tmpfs", kernel.NO_SETUID | kernel.NO_DEVICES, "mode=0755,size=8m")
-    os.mkdir(plan["root"] + _OLD, 0o700)
+    Path(plan["root"] + _OLD).mkdir(0o700)
     kernel.pivot_root(plan["root"], plan["root"] + _OLD)
     os.chdir("/")
-    os.close(os.open(_EMPTY, os.O_CREAT | os.O_WRONLY, 0o400))
+    Path(_EMPTY).touch(0o400)
     for link, target in plan["links"]:
-        os.symlink(target, link)
+        Path(link).symlink_to(target)
     # first, as what is shown may be below it
     _show_for_writing(plan["tmp"], _TMP)
     for source, target in plan["read"]:
@@ -79,9 +80,9 @@ def build(plan: Plan) -> None:
     for source, target in plan["write"]:
         _show_for_writing(source, target)
     kernel.detach(_OLD)
-    os.rmdir(_OLD)
+    Path(_OLD).rmdir()
     for path in plan["hide"]:
-        if os.path.ismount(path):
+        if Path(path).is_mount():
             kernel.restrict(path, _GUARDED, recursive=False)
     kernel.restrict("/", _GUARDED, recursive=False)
 
@@ -97,37 +98,37 @@ def _show_for_writing(source: str, target: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    _place(target, folder=os.path.isdir(_OLD + source))  # noqa: PTH112
+    _place(target, folder=Path(_OLD + source).is_dir())
     kernel.bind(_OLD + source, target)
 
 
 def _place(path: str, *, folder: bool) -> None:
     """A place to mount at, if there is none yet."""
-    if os.path.exists(path):  # noqa: PTH110
+    if Path(path).exists():
         return
-    os.makedirs(path if folder else os.path.dirname(path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120
+    (Path(path) if folder else Path(path).parent).mkdir(0o755, parents=True, exist_ok=True)
     if not folder:
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+        Path(path).touch(0o644)
 
 
 def _hide(path: str) -> None:
-    if os.path.isdir(path):  # noqa: PTH112
+    if Path(path).is_dir():
         kernel.mount("tmpfs", path, "tmpfs", kernel.NO_SETUID | kernel.NO_DEVICES, "mode=0755,size=1m")
-    elif os.path.exists(path):  # noqa: PTH110
+    elif Path(path).exists():
         kernel.bind(_EMPTY, path)
 
 
 def _make_devices() -> None:
-    os.mkdir("/dev", 0o755)
+    Path("/dev").mkdir(0o755)
     for name in _DEVICES:
-        if os.path.exists(f"{_OLD}/dev/{name}"):  # noqa: PTH110
+        if Path(f"{_OLD}/dev/{name}").exists():
             _show(f"/dev/{name}", f"/dev/{name}")
     for name, target in _LINKS.items():
-        os.symlink(target, f"/dev/{name}")
-    os.mkdir("/dev/pts", 0o755)
+        Path("/dev", name).symlink_to(target)
+    Path("/dev/pts").mkdir(0o755)
     options = "newinstance,ptmxmode=0666,mode=0620"
     kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SETUID | kernel.NO_EXECUTION, options)
-    os.symlink("pts/ptmx", "/dev/ptmx")
+    Path("/dev/ptmx").symlink_to("pts/ptmx")
 
 
 def give_up_rights(plan: Plan) -> None:
@@ -147,7 +148,7 @@ def give_up_rights(plan: Plan) -> None:
 def _lock_files(plan: Plan) -> None:
     rules = kernel.Landlock()
     rules.allow("/", writing=False)
-    devices = [f"/dev/{name}" for name in (*_DEVICES, "pts")]
-    for path in [_TMP, *(target for _, target in plan["write"]), *filter(os.path.exists, devices)]:
+    devices = [f"/dev/{name}" for name in (*_DEVICES, "pts") if Path("/dev", name).exists()]
+    for path in [_TMP, *(target for _, target in plan["write"]), *devices]:
         rules.allow(path, writing=True)
     rules.restrict()
