@@ -28,6 +28,8 @@ def execute(order: dict[str, Any], files: list[int], open_files: tuple[int, int]
     os.dup2(files[1], 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
     _limit(order["limits"])
+    # when processors are short the worker comes first; and our own steps before this one
+    os.nice(5)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the command
         signal.signal(number, signal.SIG_DFL)
@@ -36,8 +38,7 @@ def execute(order: dict[str, Any], files: list[int], open_files: tuple[int, int]
 
 
 def be_expendable() -> None:
-    """When processor or memory are short the worker comes first."""
-    os.nice(5)
+    """When memory is short the worker comes first."""
     file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     os.write(file, b"500")
     os.close(file)

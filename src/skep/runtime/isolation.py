@@ -188,11 +188,12 @@ def _secrets(settings: Settings, folders: Iterable[Path]) -> list[str]:
     files = [os.environ.get("SKEP_CONFIG", "") or "skep.toml", settings.token_file, settings.tls_key]
     named = [Path(one).absolute() for one in files if one]
     every = {*folders, *named, *(one.resolve() for one in named), Path("/etc/skep")}
-    return sorted({*map(str, every), *_not_for_all(Path("/etc"))})
+    return sorted({*map(str, every), *_not_for_all(Path("/etc"), user_of(settings))})
 
 
-def _not_for_all(folder: Path) -> list[str]:
-    """What not every user of this machine may read: a worker's user may own it."""
+def _not_for_all(folder: Path, user: tuple[int, int, list[int]] | None) -> list[str]:
+    """What not every user of this machine may read, but the user that tasks run as."""
+    uid, groups = (user[0], {user[1], *user[2]}) if user else (os.getuid(), {os.getgid(), *os.getgroups()})
     found: list[str] = []
     ahead = [str(folder)]
     while ahead:
@@ -201,9 +202,11 @@ def _not_for_all(folder: Path) -> list[str]:
         except OSError:
             continue
         for entry in entries:
-            mode = entry.stat(follow_symlinks=False).st_mode
-            if not stat.S_ISLNK(mode) and not mode & stat.S_IROTH:
-                found.append(entry.path)
-            elif stat.S_ISDIR(mode):
+            one = entry.stat(follow_symlinks=False)
+            if stat.S_ISLNK(one.st_mode):
+                continue
+            if not one.st_mode & stat.S_IROTH:
+                found += [entry.path] if one.st_uid == uid or one.st_gid in groups else []
+            elif stat.S_ISDIR(one.st_mode):
                 ahead.append(entry.path)
     return found

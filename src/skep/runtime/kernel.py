@@ -5,16 +5,14 @@ import os
 import signal
 import struct
 from contextlib import suppress
-from pathlib import Path
 
 NEW_MOUNTS, NEW_NAMES, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
 NEW_USER, NEW_PIDS, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
 
 READ_ONLY, NO_SETUID, NO_DEVICES, NO_EXECUTION = 1, 2, 4, 8
-BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000
+BIND, RECURSIVE, FOLLOWING = 0x1000, 0x4000, 0x80000
 
 _SUBREAPER, _PARENT_DEATH, _DUMPABLE, _DROP_BOUND, _NO_NEW_PRIVILEGES = 36, 1, 4, 24, 38
-_DETACH = 2
 #: these have the same number on every architecture
 _CLONE3, _MOUNT_SETATTR, _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 435, 442, 444, 445, 446
 _AT_RECURSIVE, _HERE = 0x8000, -100
@@ -56,10 +54,6 @@ def restrict(target: str, flags: int, *, recursive: bool) -> None:
 
 def pivot_root(new: str, old: str) -> None:
     _checked(_libc.pivot_root(new.encode(), old.encode()), "pivot_root")
-
-
-def detach(target: str) -> None:
-    _checked(_libc.umount2(target.encode(), _DETACH), f"umount {target}")
 
 
 def become_reaper() -> None:
@@ -119,7 +113,7 @@ class Landlock:
         rights = self._handled if writing else self._READ & self._handled
         file = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            if not Path(path).is_dir():
+            if not os.path.isdir(path):
                 rights &= self._OF_FILES
             rule = struct.pack("=Qi", rights, file)
             _checked(_libc.syscall(_LANDLOCK_ADD, self._rules, 1, rule, 0), f"landlock_add_rule {path}")
@@ -133,5 +127,7 @@ class Landlock:
 
 def limit_namespaces() -> None:
     """In a user namespace of its own: no further one below it."""
-    with suppress(OSError), Path("/proc/sys/user/max_user_namespaces").open("wb", buffering=0) as file:
-        file.write(b"0")
+    with suppress(OSError):
+        file = os.open("/proc/sys/user/max_user_namespaces", os.O_WRONLY)
+        os.write(file, b"0")
+        os.close(file)

@@ -9,7 +9,6 @@ import fcntl
 import os
 import socket
 import struct
-from pathlib import Path
 from typing import Any
 
 from skep.runtime import kernel
@@ -36,8 +35,9 @@ def flags_of(plan: Plan) -> int:
 def map_user(uid: int, gid: int) -> None:
     """In a new user namespace, which would show everything as owned by nobody otherwise."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with Path("/proc/self", name).open("wb", buffering=0) as file:
-            file.write(text.encode())
+        file = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(file, text.encode())
+        os.close(file)
     kernel.limit_namespaces()
 
 
@@ -58,20 +58,20 @@ def listening() -> socket.socket:
 
 def build(plan: Plan) -> None:
     """When this returns, the root holds what the plan names and nothing else."""
-    kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
+    # what is unmounted outside is unmounted here too, and nothing that is mounted here appears outside
+    kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.FOLLOWING)
     kernel.mount("tmpfs", plan["root"], "tmpfs", kernel.NO_SETUID | kernel.NO_DEVICES, "mode=0755,size=8m")
-    Path(plan["root"] + _OLD).mkdir(0o700)
+    os.mkdir(plan["root"] + _OLD, 0o700)
     kernel.pivot_root(plan["root"], plan["root"] + _OLD)
     os.chdir("/")
-    Path(_EMPTY).touch(0o400)
+    os.close(os.open(_EMPTY, os.O_CREAT | os.O_WRONLY, 0o400))
     for link, target in plan["links"]:
-        Path(link).symlink_to(target)
+        os.symlink(target, link)
     # first, as what is shown may be below it
     _show_for_writing(plan["tmp"], _TMP)
     for source, target in plan["read"]:
         _show_for_reading(source, target)
-    for path in plan["hide"]:
-        _hide(path)
+    covers = [path for path in plan["hide"] if _hide(path)]
     _make_devices()
     _place("/proc", folder=True)
     kernel.mount("proc", "/proc", "proc", kernel.READ_ONLY | kernel.NO_SETUID | kernel.NO_DEVICES | kernel.NO_EXECUTION)
@@ -79,12 +79,11 @@ def build(plan: Plan) -> None:
         _show_for_reading(source, target)
     for source, target in plan["write"]:
         _show_for_writing(source, target)
-    kernel.detach(_OLD)
-    Path(_OLD).rmdir()
-    for path in plan["hide"]:
-        if Path(path).is_mount():
-            kernel.restrict(path, _GUARDED, recursive=False)
-    kernel.restrict("/", _GUARDED, recursive=False)
+    # covered and not unmounted, for which the kernel may wait for milliseconds: a task cannot unmount anything
+    for path in (*covers, _OLD, "/"):
+        if path == _OLD:
+            _hide(path)
+        kernel.restrict(path, _GUARDED, recursive=False)
 
 
 def _show_for_reading(source: str, target: str) -> None:
@@ -98,37 +97,40 @@ def _show_for_writing(source: str, target: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    _place(target, folder=Path(_OLD + source).is_dir())
+    _place(target, folder=os.path.isdir(_OLD + source))
     kernel.bind(_OLD + source, target)
 
 
 def _place(path: str, *, folder: bool) -> None:
     """A place to mount at, if there is none yet."""
-    if Path(path).exists():
+    if os.path.exists(path):
         return
-    (Path(path) if folder else Path(path).parent).mkdir(0o755, parents=True, exist_ok=True)
+    os.makedirs(path if folder else os.path.dirname(path), 0o755, exist_ok=True)
     if not folder:
-        Path(path).touch(0o644)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
-def _hide(path: str) -> None:
-    if Path(path).is_dir():
+def _hide(path: str) -> bool:
+    """Whether it is a folder, and a place for what is shown below it."""
+    if os.path.isdir(path):
         kernel.mount("tmpfs", path, "tmpfs", kernel.NO_SETUID | kernel.NO_DEVICES, "mode=0755,size=1m")
-    elif Path(path).exists():
+        return True
+    if os.path.exists(path):
         kernel.bind(_EMPTY, path)
+    return False
 
 
 def _make_devices() -> None:
-    Path("/dev").mkdir(0o755)
+    os.mkdir("/dev", 0o755)
     for name in _DEVICES:
-        if Path(f"{_OLD}/dev/{name}").exists():
+        if os.path.exists(f"{_OLD}/dev/{name}"):
             _show(f"/dev/{name}", f"/dev/{name}")
     for name, target in _LINKS.items():
-        Path("/dev", name).symlink_to(target)
-    Path("/dev/pts").mkdir(0o755)
+        os.symlink(target, f"/dev/{name}")
+    os.mkdir("/dev/pts", 0o755)
     options = "newinstance,ptmxmode=0666,mode=0620"
     kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SETUID | kernel.NO_EXECUTION, options)
-    Path("/dev/ptmx").symlink_to("pts/ptmx")
+    os.symlink("pts/ptmx", "/dev/ptmx")
 
 
 def give_up_rights(plan: Plan) -> None:
@@ -148,7 +150,7 @@ def give_up_rights(plan: Plan) -> None:
 def _lock_files(plan: Plan) -> None:
     rules = kernel.Landlock()
     rules.allow("/", writing=False)
-    devices = [f"/dev/{name}" for name in (*_DEVICES, "pts") if Path("/dev", name).exists()]
+    devices = [f"/dev/{name}" for name in (*_DEVICES, "pts") if os.path.exists(f"/dev/{name}")]
     for path in [_TMP, *(target for _, target in plan["write"]), *devices]:
         rules.allow(path, writing=True)
     rules.restrict()
