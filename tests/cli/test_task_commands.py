@@ -120,11 +120,11 @@ def test_one_task(here: RunningSkep, capsys: Capture) -> None:
 
 
 def test_what_a_command_writes_comes_out_where_it_was_written(here: RunningSkep) -> None:
-    script = "printf 'honey \\303\\274\\n'; echo bees >&2; cat; exit $CODE"
+    script = "printf 'honey \\303\\274\\n'; echo bees >&2; cat; exit $TASK_CODE"
     run = ["task", "run", "--follow", "--env"]
-    done = here.cli(*run, "CODE=0", "--", "sh", "-c", script)
+    done = here.cli(*run, "TASK_CODE=0", "--", "sh", "-c", script)
     assert (done.stdout, done.stderr.splitlines()[1:]) == ("honey ü\n", ["bees"])
-    done = here.cli(*run, "CODE=3", "--", "sh", "-c", script, check=False)
+    done = here.cli(*run, "TASK_CODE=3", "--", "sh", "-c", script, check=False)
     assert (done.returncode, done.stdout) == (exits.TASK_FAILED, "honey ü\n")
     assert "exit code 3" in done.stderr
 

@@ -29,9 +29,9 @@ def arguments(plan: sandbox.Plan) -> list[str]:
     words += ["--bind", plan["tmp"], "/tmp"]  # noqa: S108
     for source, target in plan["read"]:
         words += ["--ro-bind", source, target]
-    folders = [path for path in plan["hide"] if Path(path).is_dir()]
+    folders = [path for path in plan["hide"] if os.path.isdir(path)]  # noqa: PTH112
     for path in plan["hide"]:
-        if Path(path).exists():
+        if os.path.exists(path):  # noqa: PTH110
             words += ["--tmpfs", path] if path in folders else ["--ro-bind", "/dev/null", path]
     words += ["--dev", "/dev", "--proc", "/proc"]
     for source, target in plan["more"]:

@@ -123,15 +123,16 @@ class Planner:
         self.user = user_of(settings)
         self._writable = [(str(Path(one).resolve()), str(Path(one))) for one in settings.task_writable_paths]
         own = Path(settings.data).absolute()
-        self._hide = _secrets(settings, {own, own.resolve(), folder})
         self._links, self._read = _shown(_readable(settings, isolation))
+        secrets = _secrets(settings, {own, own.resolve(), folder})
+        self._hide = [one for one in secrets if any(_is_below(one, at) for _, at in self._read)]
 
     def plan(self, command: Command, run: Path) -> dict[str, Any]:
         """`run` is its folder, without links in its path."""
         if self.isolation.backend == "none":
             return {"backend": "none"}
         network = [os.path.realpath("/etc/resolv.conf")] if command.network else []
-        more = [(os.path.realpath(one), one) for one in (*command.readable, *network) if Path(one).exists()]
+        more = [(os.path.realpath(one), one) for one in (*command.readable, *network) if _is_there(one)]
         names = ("work", "tmp")
         return {
             "backend": self.isolation.backend,
@@ -146,7 +147,7 @@ class Planner:
             "tmp": str(run / "tmp"),
             "read": self._read,
             "hide": self._hide,
-            "more": [pair for pair in more if not _within(pair[1], self._read)],
+            "more": more,
             "write": [(str(run / "shm"), _SHARED), *self._writable, *((str(run / one),) * 2 for one in names)],
         }
 
@@ -164,15 +165,20 @@ def _shown(paths: Iterable[str]) -> tuple[list[tuple[str, str]], list[tuple[str,
     links: list[tuple[str, str]] = []
     pairs: list[tuple[str, str]] = []
     for one in dict.fromkeys(os.path.normpath(path) for path in paths):
-        if one.count("/") == 1 and Path(one).is_symlink():
+        if one.count("/") == 1 and os.path.islink(one):  # noqa: PTH114
             links.append((one, str(Path(one).readlink())))
-        elif Path(one).exists():
+        elif _is_there(one):
             pairs += dict.fromkeys([(os.path.realpath(one),) * 2, (os.path.realpath(one), one)])
     kept: list[tuple[str, str]] = []
     for pair in sorted(set(pairs), key=lambda pair: pair[1].count("/")):
         if pair[1] != "/" and not _within(pair[1], kept) and not any(_is_below(pair[1], link) for link, _ in links):
             kept.append(pair)
     return links, kept
+
+
+def _is_there(one: str) -> bool:
+    """For the user of this process; `Path.exists` raises an error for what is below a folder of others."""
+    return os.path.exists(one)  # noqa: PTH110
 
 
 def _within(shown: str, pairs: Sequence[tuple[str, str]]) -> bool:
