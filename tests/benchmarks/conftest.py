@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.tasks.house import Engine, MovableClock, coordinator
 
 @pytest.fixture
 def skep(tmp_path: Path) -> Iterator[RunningSkep]:
-    allowed = {"task_commands": ["*"], "task_packages": ["*"], "task_variables": ["PYTHONPATH"]}
+    allowed: dict[str, Any] = {"task_commands": ["*"], "task_packages": ["*"], "task_variables": ["PYTHONPATH"]}
     with RunningSkep(tmp_path / "data", task_network=True, task_lease=10.0, poll_min=1.0, **allowed) as running:
         yield running
 

@@ -9,6 +9,7 @@ import signal
 import threading
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ class Story:
 def test_every_effect_is_there_and_none_ran_twice_at_once(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
     effects.mkdir()
-    allowed = {"task_commands": ["sh"], "task_writable_paths": [str(effects)]}
+    allowed: dict[str, Any] = {"task_commands": ["sh"], "task_writable_paths": [str(effects)]}
     with RunningSkep(tmp_path / "data", task_slots=4, task_lease=6.0, **allowed) as skep:
         story = Story(skep, effects)
         last = monotonic() + LONG

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 def worker(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
     """On another machine, as it were; with room for one package."""
     line, allowed = coordinator.make_line("--name", "far"), ["org.example/bench", "org.example/big"]
-    settings = {"task_packages": allowed, "task_variables": ["org.example/bench:WHO", "X"], "package_cache": 41_200}
+    variables = ["org.example/bench:WHO", "X"]
+    settings: dict[str, Any] = {"task_packages": allowed, "task_variables": variables, "package_cache": 41_200}
     with Member(tmp_path_factory.mktemp("far") / "far", line, **settings) as running:
         yield running.attached()
 

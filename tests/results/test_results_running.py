@@ -131,7 +131,7 @@ for n in range(100):
         line = coordinator.make_line("--name", "w")
         seen = tmp_path / "seen"
         seen.mkdir()
-        given = {"task_commands": ["*"], "task_writable_paths": [str(seen)], "task_lease": 300}
+        given: dict[str, Any] = {"task_commands": ["*"], "task_writable_paths": [str(seen)], "task_lease": 300}
         with Member(tmp_path / "w", line, **given) as worker:
             worker.attached()
             with Client(coordinator.url, coordinator.token) as client:

@@ -56,7 +56,7 @@ def test_supervisor_closed_while_a_message_waits_releases_the_sender(tmp_path: P
 
 
 async def _closed_while_waiting(folder: Path) -> None:
-    keeping = await Keeping.start(folder, lambda _: None, lambda: None)
+    keeping = await Keeping.start(folder, lambda *_: None, lambda: None)
     notes = folder / NOTES
     await until(lambda: notes.exists() and len(notes.read_text().splitlines()) == 2)
     pid = int(notes.read_text().splitlines()[1].split()[0])
