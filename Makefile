@@ -2,17 +2,22 @@
 SHELL := /bin/sh
 UV = ./scripts/uv
 PY = .venv/bin/python
+PYTESTS = .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test long lint lock docs bench
+.PHONY: run test test-fast long lint lock docs bench
 
 run: .venv/.run
 	@exec .venv/bin/skep up --data ./skep-data --add "$(CURDIR)"
 
 test: .venv/.test lint
 	./scripts/test-needs
-	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST)
+	$(PYTESTS) $(PYTEST)
+
+# without servers: needs nothing but Python and git
+test-fast: .venv/.test
+	$(PYTESTS) -m "not servers" $(PYTEST)
 
 # the random tests of topics (on each log), of mirrors, tasks, search and a fleet for LONG seconds each; SEED decides when and what is killed
 long: .venv/.test

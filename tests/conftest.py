@@ -1,6 +1,6 @@
 """What every area may want: a real PostgreSQL and OpenSearch, and an open database on each engine."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from skep.engines.db.base import Database
 from skep.engines.open import find
 from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from skep.testing.postgres import fresh_database, running_postgres
+from tests import tiers
 
 # how long an example, or making one up, takes is the machine's affair; the same examples every time, so that a run that
 # fails was not just unlucky
@@ -20,6 +21,21 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("skep")
+
+_watch = tiers.Watch()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tiers.mark(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    _watch.on = item.get_closest_marker(tiers.MARKER) is None
+    try:
+        return (yield)
+    finally:
+        _watch.on = False
 
 
 @pytest.fixture(scope="session")
