@@ -20,14 +20,20 @@ MARKER = "servers"
 _STARTERS = (
     "subprocess",
     "multiprocessing",
+    "skep.benchmarks.measure",
+    "skep.doors.cli.autoscale",
+    "skep.doors.pages.painter",
     "skep.engines.index.apart",
     "skep.roles.",
+    "skep.runtime.keeping",
     "skep.testing.gmn",
     "skep.testing.nats",
     "skep.testing.opensearch",
     "skep.testing.postgres",
     "skep.testing.s3",
     "skep.testing.server",
+    "skep.worker.builders",
+    "skep.worker.planning",
 )
 #: of those, what starts nothing
 _HARMLESS = ("skep.roles.build",)
