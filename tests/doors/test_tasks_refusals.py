@@ -52,7 +52,7 @@ CONTEXTS: list[tuple[Any, str]] = [
     ({"name": "c", "tasks": [{"retries": "many", **NOOP}]}, "retries"),
     ({"name": "c", "tasks": [{"lost_worker_retries": -1, **NOOP}]}, "lost_worker_retries"),
     ({"name": "c", "tasks": [{"lost_worker_retries": 101, **NOOP}]}, "lost_worker_retries"),
-    ({"name": "c", "tasks": [{"at_most_once": 1, **NOOP}]}, "at_most_once"),
+    ({"name": "c", "tasks": [{"at_most_once": "maybe", **NOOP}]}, "at_most_once"),
     ({"name": "c", "tasks": [{"at_most_once": True, "retries": 1, **NOOP}]}, "but retries is 1"),
     ({"name": "c", "tasks": [{"at_most_once": True, "lost_worker_retries": 5, **NOOP}]}, "lost_worker_retries is 5"),
     ({"name": "c", "tasks": [{"timeout": 0, **NOOP}]}, "timeout"),

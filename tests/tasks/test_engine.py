@@ -224,7 +224,7 @@ async def test_a_task_waits_with_a_reason_and_is_woken_by_what_it_waits_for(engi
     context = await engine.submit(
         command("any"),
         command("strong", selector="cpu >= 64"),
-        TaskSpec("strange", "juggle"),
+        TaskSpec("strange", "evaluate"),
         command("local", source="src_1", holder=True),
         command("labelled", selector="labels has 'red' and not os == 'plan9'"),
     )
@@ -237,15 +237,15 @@ async def test_a_task_waits_with_a_reason_and_is_woken_by_what_it_waits_for(engi
         assert reasons == {
             "any": "",
             "strong": "no worker matches the selector 'cpu >= 64'",
-            "strange": "no worker does tasks of kind juggle",
+            "strange": "no worker does tasks of kind evaluate",
             "local": "no attached worker holds src_1",
             "labelled": "no worker matches the selector \"labels has 'red' and not os == 'plan9'\"",
         }
         worker.offer = msgspec.structs.replace(worker.offer, labels=("red",))
         await engine.pass_time(0.001, worker)
         await engine.become(context, labelled="FINISHED")
-        offer = Offer(("juggle", "command"), {"own": 1, "command": 1}, facts={"cpu": 128.0})
-        async with hand(engine, "wrk_2", offer=offer, juggle=Effects().on("wrk_2")):
+        offer = Offer(("evaluate", "command"), {"own": 1, "command": 1}, facts={"cpu": 128.0})
+        async with hand(engine, "wrk_2", offer=offer, evaluate=Effects().on("wrk_2")):
             tasks = await engine.become(context, strong="FINISHED", strange="FINISHED")
             assert tasks["strong"].worker == tasks["strange"].worker == "wrk_2"
             await engine.sql("UPDATE holding SET member = 'wrk_1' WHERE source = 'src_1'")

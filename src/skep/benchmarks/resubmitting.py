@@ -83,7 +83,9 @@ class Resubmitting:
         elsewhere = f'id != "{worker}"' if worker and others and spec.code else ""
         task = TaskSpec("generate", KIND, source="" if spec.code else source, selector=elsewhere)
         context = ContextSpec(f"benchmark {spec.name}", (task,), properties={"skep.benchmark": spec.name})
-        made = await create(tx, new_id("ctx", now), context, compose(context), f"benchmark:{spec.name}", "", now)
+        made = await create(
+            tx, new_id("ctx", now), context, compose(context, internal=True), f"benchmark:{spec.name}", "", now
+        )
         # the next one, should this fail as well
         again = now + min(_LONGEST_PAUSE, 2.0**resubmits - 1.0)
         # what the one before said of a wish; else it was why there is none

@@ -106,7 +106,8 @@ class Moving:
             await self._moves.copy(batch)
             self._under_way += len(batch)
             tasks = tuple(_task(*one) for one in batch)
-            await self._contexts.submit(SYSTEM, ContextSpec(f"copy {len(batch)} sources", tasks), cause=CAUSE)
+            copies = ContextSpec(f"copy {len(batch)} sources", tasks)
+            await self._contexts.submit(SYSTEM, copies, cause=CAUSE, internal=True)
             log.info("%d copies are being made", self._under_way)
 
 

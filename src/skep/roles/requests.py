@@ -205,7 +205,7 @@ class Requests:
                 await self._manages(member)
                 if any(task.kind != "index" for task in spec.tasks):
                     raise NotAllowed("a manager asks for indexes, and for nothing else")
-                context = await self._contexts.submit(SYSTEM, spec, cause=cause, once=once)
+                context = await self._contexts.submit(SYSTEM, spec, cause=cause, once=once, internal=True)
                 return Ended(context.id, context.state)
             case Extend(id, tasks):
                 if not await self._calls.is_part(member, id) or any(task.kind not in _STEPS for task in tasks):

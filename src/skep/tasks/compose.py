@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from skep.errors import BadInput
+from skep.model.kinds import check_kind
 from skep.model.task import ContextSpec, TaskSpec
 from skep.tasks.selector import parse
 
@@ -22,8 +23,10 @@ _HIGHEST = 10**6
 _JOINED = ("properties", "environment", "arguments")
 
 
-def compose(spec: ContextSpec, known: Mapping[str, str] | None = None) -> list[TaskSpec]:
-    """`known` are tasks the context has already (name -> id): new ones may need them and must not bear their names."""
+def compose(spec: ContextSpec, known: Mapping[str, str] | None = None, *, internal: bool = False) -> list[TaskSpec]:
+    """`known` are tasks the context has already (name -> id): new ones may need them and must not bear their names.
+
+    `internal`: the server submits this for itself, so kinds that no caller may submit are allowed."""
     if not _NAME.fullmatch(spec.name):
         raise BadInput(f"{spec.name[:80]!r} is no name for a context", hint="letters, digits, spaces and . : / + @ -")
     if len(spec.tasks) + len(known or ()) > MOST_TASKS:
@@ -31,6 +34,8 @@ def compose(spec: ContextSpec, known: Mapping[str, str] | None = None) -> list[T
     if not spec.tasks:
         raise BadInput("a context without tasks would never end", hint="give at least one task")
     tasks = [_filled(task, spec, number) for number, task in enumerate(spec.tasks, 1)]
+    for task in tasks:
+        check_kind(task, internal=internal)
     names = {task.name for task in tasks}
     if len(names) < len(tasks) or names & set(known or ()):
         seen: set[str] = set(known or ())

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -39,11 +40,16 @@ class Contexts:
     async def start(self) -> None:
         await self._db.migrate("tasks", STEPS)
 
-    async def submit(self, caller: Caller, spec: ContextSpec, *, cause: str = "", once: str = "") -> Context:
-        """`once` names an occasion: a second submission for the same one answers with the context of the first."""
+    async def submit(
+        self, caller: Caller, spec: ContextSpec, *, cause: str = "", once: str = "", internal: bool = False
+    ) -> Context:
+        """`once` names an occasion: a second submission for the same one answers with the context of the first.
+
+        `internal`: the server submits work of its own, of kinds that are refused from callers."""
         caller.need("write")
         many = len(spec.tasks) > _MANY
-        tasks, now = await asyncio.to_thread(compose, spec) if many else compose(spec), self._clock.now()
+        composed = partial(compose, spec, internal=internal)
+        tasks, now = await asyncio.to_thread(composed) if many else composed(), self._clock.now()
 
         cause = cause or f"person:{caller.subject}"
         id = new_id("ctx", now)
@@ -65,7 +71,9 @@ class Contexts:
             made = await self._db.write(work)
         return await self._context(made)
 
-    async def add(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> list[str]:
+    async def add(
+        self, caller: Caller, context: str, tasks: Sequence[TaskSpec], *, internal: bool = False
+    ) -> list[str]:
         """More tasks for a context that is still running; answers with their ids. A task may do so for its own."""
         caller.need("write")
         if len(tasks) > MOST_ADDED:
@@ -84,7 +92,7 @@ class Contexts:
             known = {one["name"]: one["id"] for one in tasks_there}
             properties, templates = json.loads(row["properties"]), _templates(row["templates"])
             spec = ContextSpec(row["name"], tuple(tasks), properties=properties, templates=templates)
-            added = compose(spec, known)
+            added = compose(spec, known, internal=internal)
             new = rows_of(context, added, now, known=known, ended=await depend(tx, added, known))
             await insert(tx, new)
             await tx.rows(
@@ -98,11 +106,11 @@ class Contexts:
         return await self._db.write(work)
 
     async def extend(self, caller: Caller, context: str, tasks: Sequence[TaskSpec]) -> bool:
-        """`add`, done once: False when the context has tasks of these names already."""
+        """`add` of the server's own tasks, done once: False when the context has tasks of these names already."""
         rows = await self._db.read("SELECT name FROM task WHERE context = :id", id=context)
         if {task.name for task in tasks} <= {row["name"] for row in rows}:
             return False
-        await self.add(caller, context, tasks)
+        await self.add(caller, context, tasks, internal=True)
         return True
 
     async def show(self, caller: Caller, id: str, *, after: str = "", limit: int = SHOWN) -> ContextView:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from skep.errors import NotAllowed
 from skep.link.messages import AnswerBody, AskBody
+from skep.model.kinds import BatchArguments, ReportArguments, decoded
 from skep.model.report import Annotate, Annotated, PutReport
 from skep.model.search import Adopted
 from skep.model.task import Need, Run, TaskSpec
@@ -66,14 +67,14 @@ class Analysing:
         ]
 
     async def _analyse(self, run: Run) -> dict[str, Any]:
-        job = Analyse(str(self._plan(run)), str(self._library), int(run.spec.arguments["batch"]))
+        job = Analyse(str(self._plan(run)), str(self._library), decoded(run.spec, BatchArguments).batch)
         done = await self._study(job, self._progress(run))
         return {"analysed": done.files, "bytes": done.bytes}
 
     async def _report(self, run: Run) -> dict[str, Any]:
-        out, done = self._plan(run), False
+        out, epoch, done = self._plan(run), decoded(run.spec, ReportArguments).epoch, False
         try:
-            told = await self.report(out, run.spec.source, int(run.spec.arguments["epoch"]), self._progress(run))
+            told = await self.report(out, run.spec.source, epoch, self._progress(run))
             done = True
             return told
         finally:

@@ -19,6 +19,7 @@ from skep.benchmarks.evaluations import MIMES, evaluate
 from skep.errors import NotFound
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.benchmark import Commit, Turn, Want
+from skep.model.kinds import EvaluateArguments, decoded
 from skep.model.task import Call, Reply, Run
 from skep.sources.git.history import history
 
@@ -77,13 +78,13 @@ class Benchmarking:
 
 async def evaluated(run: Run, ask: Ask) -> Any:
     """The kind `evaluate`: a built-in evaluator draws a series of a benchmark."""
-    given = run.spec.arguments
-    name, plot = str(given.get("benchmark", "")), str(given.get("plot", "series"))
-    found = await ask(Call(run.task, run.attempt, "evaluation.curve", name, given))
+    given = decoded(run.spec, EvaluateArguments)
+    name, plot = given.benchmark, given.plot
+    found = await ask(Call(run.task, run.attempt, "evaluation.curve", name, msgspec.to_builtins(given)))
     curves = msgspec.convert(found.value if isinstance(found, Reply) else [], list[Curve])
     if not curves:
         raise NotFound(f"benchmark {name!r} has measured nothing yet")
-    mime, body = await asyncio.to_thread(evaluate, plot, curves[0], commit=str(given.get("commit", "")))
+    mime, body = await asyncio.to_thread(evaluate, plot, curves[0], commit=given.commit)
     file = {"mime": mime, "body": base64.b64encode(body).decode()}
     made = await ask(Call(run.task, run.attempt, "evaluation.set", f"{plot}.{MIMES[mime]}", file))
     return made.value if isinstance(made, Reply) else None

@@ -16,6 +16,7 @@ from skep.clock import Clock
 from skep.errors import SkepError
 from skep.link.messages import AnswerBody, AskBody
 from skep.loops import first_of
+from skep.model.kinds import check_arguments
 from skep.model.member import Offer
 from skep.model.task import Renew, Renewed, Report, Reported, Run, TaskHold
 
@@ -134,6 +135,7 @@ class Doer:
         self._report(Report(*hold, "RUNNING", "", self._clock.now()))
         self._started.add(hold)
         try:
+            check_arguments(run.spec)  # again: a worker trusts no message
             result = await self._kinds[run.spec.kind](run)
         except TaskFailed as error:
             ended = Report(*hold, "FAILED", error.message, self._clock.now(), error.exit_code)

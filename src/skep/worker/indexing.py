@@ -24,6 +24,7 @@ from skep.engines.index.books import SUFFIX
 from skep.errors import NotAllowed, SkepError
 from skep.link.messages import AnswerBody, AskBody, DeltaOf, Failed
 from skep.model.ids import new_id
+from skep.model.kinds import BatchArguments, IndexArguments, PlanArguments, PublishArguments, decoded
 from skep.model.search import (
     GIVEN,
     Adopt,
@@ -216,7 +217,7 @@ class Indexing:
 
     async def _base(self, run: Run, stands: Stands) -> tuple[Tip, ...] | None:
         """What the new index may be built upon."""
-        way, source = run.spec.arguments.get("way"), run.spec.source
+        way, source = decoded(run.spec, IndexArguments).way, run.spec.source
         if way == "whole" or stands.base is None or stands.rules != stamp(self._rules):
             return None
         if way == "verify":
@@ -278,15 +279,15 @@ class Indexing:
         return isinstance(answer, Reply) and bool(answer.value)
 
     async def _batch(self, run: Run, watch: Watch) -> dict[str, Any]:
-        batch = Batch(str(self._plan(run)), int(run.spec.arguments["batch"]))
+        batch = Batch(str(self._plan(run)), decoded(run.spec, BatchArguments).batch)
         answer = await self._builders.build(batch, self._report(run))
         assert isinstance(answer, Indexed)
         return {"documents": answer.documents, "bytes": answer.bytes}
 
     async def _publish(self, run: Run, watch: Watch) -> dict[str, Any]:
-        out, given = self._plan(run), run.spec.arguments
+        out, given = self._plan(run), decoded(run.spec, PublishArguments)
         delta = await asyncio.to_thread(fold, out)
-        fence = Fence(watch.source, int(given["epoch"]), float(given["fetched_at"]))
+        fence = Fence(watch.source, given.epoch, given.fetched_at)
         told = await self._adopt(fence, delta)
         if not self._settings.index_analyse:
             await self._remove(out)
@@ -308,7 +309,8 @@ class Indexing:
         await self._store.tell(watch, Failed(failure, watch.failures), at=self._clock.now())
 
     def _plan(self, run: Run) -> Path:
-        return self._deltas / Path(str(run.spec.arguments["plan"])).name
+        """Its id has passed its pattern: nothing else is joined to this path."""
+        return self._deltas / decoded(run.spec, PlanArguments).plan
 
     def _report(self, run: Run) -> Callable[[int, int], None]:
         def report(done: int, total: int) -> None:

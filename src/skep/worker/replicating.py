@@ -15,6 +15,7 @@ from skep.link.carry import dial
 from skep.link.dial import Dial
 from skep.link.messages import AnswerBody, AskBody
 from skep.model.copying import Copied, CopyFrom, CopyWanted
+from skep.model.kinds import ReplicateArguments, decoded
 from skep.model.source import Failure, Held
 from skep.model.task import Run
 from skep.sources.base import Kind, Moved
@@ -61,7 +62,7 @@ class Replicating:
     async def replicate(self, run: Run, find: Callable[[str], Awaitable[Watch | None]]) -> dict[str, Any]:
         """The kind of task: ends when the copy that was ordered is complete, for whoever wants to see it, or when
         none is wanted here any more."""
-        source = str(run.spec.arguments.get("source", ""))
+        source = decoded(run.spec, ReplicateArguments).source
         while True:
             followed, watch = self._followed, await find(source)
             if watch is not None and (watch.held.primary or watch.last_looked):

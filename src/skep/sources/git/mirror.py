@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from skep.disk import sync_folders
+from skep.model.kinds import checked_source
 from skep.model.source import Failure
 from skep.sources.base import Report
 from skep.sources.git import keeping, refs, upkeep
@@ -29,6 +30,7 @@ Todo = Literal["", "deepen", "repair"]
 
 def folder_of(data: Path, source: str) -> Path:
     """`mirrors/ab/cd/<id>.git`; ids start with the time, so their random end spreads better."""
+    checked_source(source)
     return data / "mirrors" / source[-2:].lower() / source[-4:-2].lower() / f"{source}.git"
 
 
