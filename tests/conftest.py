@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from skep.engines.db.base import Database
 from skep.engines.open import find
+from skep.model.kinds import KINDS, NoArguments, TaskKind
 from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
 from skep.testing.postgres import fresh_database, running_postgres
 from tests import tiers
@@ -21,6 +22,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("skep")
+# kinds that workers of tests do in this process; `magic` is one that none does
+KINDS.update({name: TaskKind(NoArguments, for_callers=True) for name in ("held", "bad", "magic")})
 
 _watch = tiers.Watch()
 

@@ -33,7 +33,7 @@ name = "ship"
 template = "quick"
 needs = [{ task = "build" }]
 """
-WAITS = 'name = "waits"\n[[tasks]]\nname = "one"\nkind = "magic"\n'
+WAITS = 'name = "waits"\n[[tasks]]\nname = "one"\nargv = ["sh"]\nselector = "cpu > 99999"\n'
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_one_task(here: RunningSkep, capsys: Capture) -> None:
     }  # fmt: skip
     assert main(["task", "show", made_task]) == exits.OK
     assert '["ls","-l","--json","--"]' in capsys.readouterr().out
-    waits = str(rows(capsys, "task", "run", "--kind", "magic")[0]["task"])
+    waits = str(rows(capsys, "task", "run", "--selector", "cpu > 99999", "--", "sh")[0]["task"])
     assert waits in [one["id"] for one in rows(capsys, "task", "list", "--state", "WAITING")]
     assert main(["task", "cancel", waits, "--reason", "too late"]) == exits.OK
     assert "ABORTED" in capsys.readouterr().out

@@ -11,8 +11,8 @@ from skep.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.model.task import ContextSpec, Need, TaskSpec
 from tests.house.running import RunningSkep
 
-#: of a kind that no worker does: it waits
-WAITS = TaskSpec("waits", kind="magic")
+#: no worker is so large: it waits
+WAITS = TaskSpec("waits", argv=("sh",), selector="cpu > 99999")
 
 
 def test_a_context_from_submission_to_removal(client: Client) -> None:

@@ -87,7 +87,8 @@ class Engine:
         worker.client._dial = Dial((self.link,))
 
     async def submit(self, *tasks: TaskSpec, **more: Any) -> Context:
-        return await self.core.contexts.submit(SYSTEM, ContextSpec("trial", tasks, **more))
+        """As the server itself: of internal kinds, too."""
+        return await self.core.contexts.submit(SYSTEM, ContextSpec("trial", tasks, **more), internal=True)
 
     async def ended(self, context: Context, timeout: float = 60.0) -> Context:
         context = await self.core.contexts.wait(SYSTEM, context.id, timeout)
