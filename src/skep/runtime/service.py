@@ -255,6 +255,8 @@ class Runtime:
 
     def _hear(self, message: dict[str, Any], files: list[int]) -> None:
         listeners = [socket.socket(fileno=file) for file in files]
+        for listener in listeners:
+            listener.set_inheritable(False)
         if run := self._runs.get(message.get("broke", "")):
             run.broke = commands.broke(message)
         elif run := self._runs.get(message.get("exited", "")):
