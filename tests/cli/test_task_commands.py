@@ -1,5 +1,6 @@
 """`skep context|task|worker …` as a person and as a script meet them, against a running server."""
 
+import asyncio
 import io
 import json
 import subprocess
@@ -9,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from skep.client import Client
+from skep.config import Settings
 from skep.doors.cli import exits, task
 from skep.doors.cli.main import main
 from skep.doors.cli.parser import build
 from skep.model.answers import Output, OutputChunk
 from skep.model.task import Task
+from skep.runtime.isolation import find
 from tests.cli.fake import Asked, FakeSkep
 from tests.house.running import SKEP, RunningSkep, environment
 
@@ -248,3 +251,19 @@ def test_who_changed_what(here: RunningSkep, capsys: Capture) -> None:
     assert "token.create" in shown and "watcher" in shown
     assert main(["audit", "nobody did this", "--json"]) == exits.OK
     assert capsys.readouterr().out == ""
+
+
+def test_status_with_a_worker_names_its_isolation(here: RunningSkep, capsys: Capture) -> None:
+    wanted = asyncio.run(find(Settings())).name
+    assert main(["status"]) == exits.OK
+    assert f" {wanted} " in capsys.readouterr().out
+    with Client(here.url, here.token) as client:
+        [worker] = client.workers.list()
+        assert client.status().isolation == {worker.member.id: wanted}
+        assert (worker.offer.facts["isolation"], worker.offer.facts["network"]) == (wanted, "no")
+    assert main(["worker", "select", f'isolation == "{wanted}" and network == "no"']) == exits.OK
+
+
+def test_a_task_that_asks_for_the_network_in_vain_fails_with_the_setting(here: RunningSkep) -> None:
+    done = here.cli("task", "run", "--follow", "--network", "--", "sh", "-c", "true", check=False)
+    assert done.returncode == 1 and "asks for the network" in done.stderr

@@ -83,8 +83,8 @@ class Runtime:
 
     @property
     def isolation(self) -> str:
-        """What keeps tasks apart from the worker, such as `landlock+namespaces`; `none`."""
-        return self._planner.isolation.name if self._planner else "none"
+        """What keeps tasks apart from the worker, such as `landlock+namespaces`; `none`; empty: it runs no tasks."""
+        return self._planner.isolation.name if self._planner else ""
 
     async def run(
         self, command: Command, on_output: OnOutput, *, before: InFolder | None = None, after: InFolder | None = None
