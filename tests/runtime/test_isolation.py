@@ -25,7 +25,12 @@ from skep.runtime.service import Runtime
 from tests.runtime.conftest import DEADLINE, Tag, Told, ended, script, shell, until
 
 SECRET = "secret-of-the-worker"
-KINDS = {"namespaces": {}, "bubblewrap": {}, "user": {"task_isolation": "namespaces", "task_user": "nobody"}}
+KINDS = {
+    "namespaces": {},
+    "bubblewrap": {},
+    "user": {"task_isolation": "namespaces", "task_user": "nobody"},
+    "bubblewrap user": {"task_isolation": "bubblewrap", "task_user": "nobody"},
+}
 MB = 1_000_000
 
 
@@ -51,7 +56,7 @@ async def _house(request: pytest.FixtureRequest, data: Path) -> AsyncIterator[Ho
     data.mkdir(0o755)
     (data / "admin.token").write_text(SECRET)
     given: dict[str, Any] = {"task_isolation": request.param} | KINDS[request.param]
-    if request.param == "user" and os.getuid() != 0:
+    if "user" in request.param and os.getuid() != 0:
         pytest.skip("only root runs tasks as another user")
     settings = Settings(data=str(data), task_network=True, **given)
     if missing := (await find(settings)).missing:

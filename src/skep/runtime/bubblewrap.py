@@ -27,6 +27,8 @@ def arguments(plan: sandbox.Plan) -> list[str]:
     for link, target in plan["links"]:
         words += ["--symlink", target, link]
     words += ["--bind", plan["tmp"], "/tmp"]  # noqa: S108
+    for folder in _above(plan):
+        words += ["--perms", "0755", "--dir", folder]
     for source, target in plan["read"]:
         words += ["--ro-bind", source, target]
     folders = [path for path in plan["hide"] if os.path.isdir(path)]  # noqa: PTH112
@@ -39,6 +41,14 @@ def arguments(plan: sandbox.Plan) -> list[str]:
     for source, target in plan["write"]:
         words += ["--bind", source, target]
     return [*words, *(word for path in folders for word in ("--remount-ro", path)), "--remount-ro", "/"]
+
+
+def _above(plan: sandbox.Plan) -> list[str]:
+    """Folders that bubblewrap makes for what is shown below them; only its own user could pass through them."""
+    shown = [Path(target) for name in ("read", "more", "write") for _, target in plan[name]]
+    given = [Path(target) for _, target in plan["read"]]
+    found = {above for path in shown for above in path.parents if not any(map(above.is_relative_to, given))}
+    return [str(one) for one in sorted(found) if one.parts[1:2] not in ((), ("dev",), ("proc",))]
 
 
 def execute(order: dict[str, Any], line: int, files: list[int], open_files: tuple[int, int]) -> None:
