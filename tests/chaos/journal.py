@@ -92,12 +92,12 @@ class TuplePut(msgspec.Struct, frozen=True, tag=True):
 
 
 class TupleTaken(msgspec.Struct, frozen=True, tag=True):
-    """A taker has it; `ended` says that the server acknowledged that it is done."""
+    """A taker got the tuple. `ended` is when the server acknowledged that it is done; None when no answer came."""
 
+    since: float
     at: float
     n: int
-    taker: str
-    ended: bool
+    ended: float | None
 
 
 class Unexpected(msgspec.Struct, frozen=True, tag=True):

@@ -55,7 +55,10 @@ def ruleset(member: str, cuts: Iterable[Event]) -> str:
 
 
 class World:
-    def __init__(self) -> None:
+    """This thread, and those that it starts later, are in the namespace of the member `home`."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
         self._own = f"{_PREFIX}{os.getpid()}-"
         self._cuts: list[Event] = []
 
@@ -63,6 +66,7 @@ class World:
         remove_stale()
         try:
             self._make()
+            self.enter(self._home)
         except BaseException:
             self.__exit__()
             raise

@@ -23,8 +23,17 @@ START_SECONDS = 60.0
 class Postgres:
     """One server that can be stopped and started again; `standby` makes another that follows it."""
 
-    def __init__(self, folder: Path, password: str, user: pwd.struct_passwd | None, *, fsync: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        password: str,
+        user: pwd.struct_passwd | None,
+        *,
+        fsync: bool = False,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.folder = folder
+        self._host = host
         self._password = password
         self._user = user
         self._fsync = fsync
@@ -35,7 +44,7 @@ class Postgres:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -62,7 +71,7 @@ class Postgres:
 
     def start(self) -> None:
         settings = {
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": self._host,
             "port": self.port,
             "unix_socket_directories": self.folder,
             "fsync": "on" if self._fsync else "off",
@@ -71,7 +80,7 @@ class Postgres:
             "log_min_messages": "fatal",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        ask = [str(find_binaries() / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(self.port)]
+        ask = [str(find_binaries() / "pg_isready"), "--quiet", "--host", self._host, "--port", str(self.port)]
         self._server.start(
             [str(find_binaries() / "postgres"), "-D", str(self.folder / "data"), *options],
             lambda _: subprocess.run(ask, check=False).returncode == 0,
@@ -100,13 +109,13 @@ class Postgres:
 
 
 @contextmanager
-def postgres_server(*, fsync: bool = False) -> Iterator[Postgres]:
-    """As root it runs as the user `postgres` or `nobody`, which it insists on."""
+def postgres_server(*, fsync: bool = False, host: str = "127.0.0.1", network: str = "") -> Iterator[Postgres]:
+    """As root it runs as the user `postgres` or `nobody`, which it insists on. Clients of `network` may connect."""
     with _folder() as folder:
         password, user = secrets.token_hex(8), _unprivileged()
         (folder / "password").write_text(password)
         (folder / "password").chmod(0o644)
-        server = Postgres(folder, password, user, fsync=fsync)
+        server = Postgres(folder, password, user, fsync=fsync, host=host)
         options = {
             "pgdata": folder / "data",
             "username": "skep",
@@ -116,6 +125,9 @@ def postgres_server(*, fsync: bool = False) -> Iterator[Postgres]:
             "locale": "C",
         }
         server.run("initdb", "--no-sync", *(f"--{name}={value}" for name, value in options.items()))
+        if network:
+            with (folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {network} scram-sha-256\n")
         server.start()
         try:
             yield server

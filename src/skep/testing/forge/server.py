@@ -56,7 +56,7 @@ class Fault(msgspec.Struct, frozen=True):
 class Forge:
     """`with Forge(folder) as forge:` (or `async with`); repositories live under `folder/repos`."""
 
-    def __init__(self, folder: Path, *, tls: bool = False) -> None:
+    def __init__(self, folder: Path, *, tls: bool = False, host: str = "127.0.0.1") -> None:
         self.folder = folder / "repos"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.requests: list[Request] = []
@@ -71,8 +71,9 @@ class Forge:
         self._lock = threading.Lock()
         #: certificate that clients must trust, with TLS
         self.ca = folder / "forge.pem"
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server((host, 0), _Handler)
         self._server.forge = self
+        self._host = host
         self._scheme = "https" if tls else "http"
         if tls:
             make_certificate(self.ca)
@@ -88,7 +89,7 @@ class Forge:
         return int(self._server.server_address[1])
 
     def url(self, name: str) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}/{name}"
+        return f"{self._scheme}://{self._host}:{self.port}/{name}"
 
     def create(self, name: str, files: Files | None = None, *, branch: str = "main") -> Repo:
         repo = Repo.init(self.folder / f"{name}.git", branch)

@@ -1,0 +1,87 @@
+"""A client of several servers: what one does not answer is asked of the next."""
+
+import http.client
+import itertools
+import json
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from tests.chaos.fleet import Process
+
+#: a server that is stopped or cut off is not waited for any longer
+ANSWER_SECONDS = 4.0
+_PAUSE_SECONDS = 0.05
+
+
+class Away(Exception):
+    """No answer, or one that says that the server cannot do it now."""
+
+
+class Refused(Exception):
+    """The server says that the request is wrong, or that somebody else was first."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status} {text}")
+        self.status = status
+
+
+class Caller:
+    """For one thread. Keeps its connection until an answer does not come."""
+
+    def __init__(self, servers: Sequence[Process], first: int = 0, seconds: float = ANSWER_SECONDS) -> None:
+        self._turns = itertools.cycle([*servers[first:], *servers[:first]])
+        self._seconds = seconds
+        self.server = next(self._turns)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, path: str, **query: object) -> Any:
+        return self.call("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def post(self, path: str, body: object) -> Any:
+        return self.call("POST", path, body)
+
+    def call(self, verb: str, path: str, body: object = None) -> Any:
+        """Away when this server does not answer; the next call goes to the next server."""
+        try:
+            status, text = self._exchange(verb, f"/api/v1/{path}", json.dumps(body))
+        except (OSError, http.client.HTTPException) as error:
+            self.turn()
+            raise Away(f"{type(error).__name__}: {error}") from error
+        if status >= 500 or status == 429:
+            self.turn()
+            raise Away(f"{status} {text!r}")
+        if status >= 300:
+            raise Refused(status, text.decode(errors="replace"))
+        return json.loads(text) if text else None
+
+    def _exchange(self, verb: str, path: str, body: str) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(urlsplit(self.server.url).netloc, timeout=self._seconds)
+        headers = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
+        self._connection.request(verb, path, body, headers)
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
+
+    def turn(self) -> None:
+        """To the next server."""
+        self.close()
+        self.server = next(self._turns)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.close()
+            self._connection = None
+
+
+def patiently(caller: Caller, over: threading.Event, verb: str, path: str, body: object = None) -> Any:
+    """Repeats the call until a server answers; None when the run is over before that."""
+    while not over.is_set():
+        try:
+            return caller.call(verb, path, body)
+        except Away:
+            over.wait(_PAUSE_SECONDS)
+    return None
