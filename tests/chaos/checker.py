@@ -55,10 +55,10 @@ def check(entries: list[Entry], final: Observation) -> list[Violation]:
 def check_messages(published: Iterable[Published], final: Observation) -> Iterator[Violation]:
     """Each acknowledged message is stored once, where the answer said; those of a key are in their order."""
     places = {(one.partition, one.offset): one for one in final.messages}
-    for one in published:
-        stored = places.get((one.partition, one.offset))
-        if stored is None or (stored.producer, stored.n) != (one.producer, one.n):
-            yield Violation("message lost", f"{one} is not stored; at its place is {stored}")
+    for entry in published:
+        stored = places.get((entry.partition, entry.offset))
+        if stored is None or (stored.producer, stored.n) != (entry.producer, entry.n):
+            yield Violation("message lost", f"{entry} is not stored; at its place is {stored}")
     for (producer, n), times in Counter((one.producer, one.n) for one in final.messages).items():
         if times > 1:
             yield Violation("message stored twice", f"number {n} of {producer} is stored {times} times")

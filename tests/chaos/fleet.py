@@ -102,7 +102,10 @@ class Process:
         return (self.data / "admin.token").read_text().strip()
 
     def is_ready(self) -> bool:
-        with suppress(OSError, HTTPException), closing(HTTPConnection(address_of(self.member), _HTTP, timeout=5)) as line:
+        with (
+            suppress(OSError, HTTPException),
+            closing(HTTPConnection(address_of(self.member), _HTTP, timeout=5)) as line,
+        ):
             line.request("GET", "/healthz")
             return line.getresponse().status == 200
         return False

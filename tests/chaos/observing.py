@@ -129,7 +129,9 @@ class Observer:
 
     def _task(self, caller: Caller, task: dict[str, Any]) -> TaskState:
         moves = caller.get(f"tasks/{task['id']}")["moves"]
-        return TaskState(task["id"], task["name"], task["state"], tuple((one["state"], one["attempt"]) for one in moves))
+        return TaskState(
+            task["id"], task["name"], task["state"], tuple((one["state"], one["attempt"]) for one in moves)
+        )
 
     def _written(self) -> list[Effect]:
         file = self._effects / "effects"
@@ -174,6 +176,9 @@ def _ended(messages: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _fsck(mirror: Path) -> str:
     done = subprocess.run(
-        ["git", "-C", str(mirror), "fsck", "--no-dangling", "--no-progress"], capture_output=True, text=True, check=False
+        ["git", "-C", str(mirror), "fsck", "--no-dangling", "--no-progress"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return (done.stdout + done.stderr).strip() if done.returncode else ""

@@ -19,7 +19,10 @@ from tests.chaos.journal import (
 from tests.chaos.schedule import COORDINATORS, SERVERS
 from tests.chaos.topic_loads import Load
 
-REPOSITORIES, LATER_REPOSITORIES = 3, 2
+#: repositories that are pushed to at the same time
+ACTIVE_REPOSITORIES = 3
+#: repositories of a whole run
+_MOST_REPOSITORIES = 14
 MAIN = "refs/heads/main"
 SPACE = "jobs"
 _TUPLE_LEASE = 3.0
@@ -35,12 +38,16 @@ echo "end $2 $SKEP_ATTEMPT" >>"$1/effects"
 
 
 class Pushing(Load):
-    """Commits, branches, tags and rewritten histories; more repositories are added during the run."""
+    """Commits, branches, tags and rewritten histories. Now and then a new repository takes the place of the oldest one:
+    the last push to each must arrive by itself, because no later push repeats it."""
 
-    def __init__(self, fleet: Fleet, journal: Journal, seed: int, over: threading.Event) -> None:
+    def __init__(self, fleet: Fleet, journal: Journal, seed: int, seconds: float, over: threading.Event) -> None:
         super().__init__(fleet, journal, f"pushes {seed}", over, COORDINATORS)
         self._forge = fleet.forge
         self._repositories: dict[str, Repo] = {}
+        #: those that are pushed to, the oldest first
+        self._active: list[str] = []
+        self._replace_seconds = max(4.0, seconds / (_MOST_REPOSITORIES - ACTIVE_REPOSITORIES))
         #: all that were pushed
         self.words: list[str] = []
         self._tags = 0
@@ -53,19 +60,17 @@ class Pushing(Load):
         added = patiently(self.caller, self.over, "POST", "sources", {"url": self._forge.url(name)})
         if added is not None:
             self.journal.write(SourceAdded(self.journal.now(), name, added["source"]["id"]))
+            self._active.append(name)
 
     def run(self) -> None:
+        replaced = self.journal.now()
         while self.pause(0.1, 0.7):
             act = self.chance.choice([self.commit, self.commit, self.branch, self.branch, self.tag, self.rewrite])
-            act(self.chance.choice(sorted(self._repositories)))
-            many = len(self._repositories)
-            if many < REPOSITORIES + LATER_REPOSITORIES and self.chance.random() < 0.04:
+            act(self.chance.choice(self._active))
+            if self.journal.now() > replaced + self._replace_seconds:
+                replaced = self.journal.now()
+                self._active.pop(0)
                 self.add()
-
-    def finish(self) -> None:
-        """A last commit to each repository, after the last fault."""
-        for name in sorted(self._repositories):
-            self.commit(name)
 
     def commit(self, name: str, branch: str = "main", parent: str | None = None) -> None:
         word = self._word(name)
@@ -144,7 +149,7 @@ class Submitting(Load):
             self._task(name, "second", 0.1, needs=[{"task": "first"}]),
             self._task(name, "fails", 0.1, "fails"),
         ]
-        if n % 3 == 0:
+        if n % 2 == 0:
             tasks.append(self._task(name, "long", 8.0))
         return {"name": name, "tasks": tasks}
 
@@ -187,7 +192,7 @@ class Taking(Load):
     def _take(self, ticket: str) -> None:
         since = self.journal.now()
         wanted = {"template": ["job", {"type": "int"}], "wait": 1.0, "lease": _TUPLE_LEASE, "ticket": ticket}
-        found = self.caller.post(f"spaces/{SPACE}/get", wanted)
+        found = self.caller.post(f"spaces/{SPACE}/get", wanted)["taken"]
         if not found:
             return
         at, n, ended = self.journal.now(), found["fields"][1], None

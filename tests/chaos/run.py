@@ -21,7 +21,7 @@ from tests.chaos.fleet import Fleet
 from tests.chaos.journal import Entry, FaultBegun, FaultEnded, Journal, Unexpected
 from tests.chaos.observation import Observation
 from tests.chaos.observing import Observer
-from tests.chaos.other_loads import REPOSITORIES, Pushing, Putting, Searching, Submitting, Taking
+from tests.chaos.other_loads import ACTIVE_REPOSITORIES, Pushing, Putting, Searching, Submitting, Taking
 from tests.chaos.schedule import CLIENT, COORDINATORS, Event, plan
 from tests.chaos.topic_loads import (
     CONSUMERS,
@@ -49,6 +49,7 @@ class Run:
         #: set when nothing new is made, and when nothing is read any more
         self._made, self._read = threading.Event(), threading.Event()
         self.entries: list[Entry] = []
+        self._pending = ""
         self._effects = folder / "effects"
         self._effects.mkdir()
 
@@ -56,19 +57,18 @@ class Run:
         with World(home=CLIENT) as world, Fleet(world, self._folder, self.journal) as fleet:
             self._say("the fleet is up")
             self._create_topic(fleet)
-            makers, readers, pushing = self._loads(fleet)
-            threads = [*map(self._started, makers), *(readers := list(map(self._started, readers)))]
-            self._say(f"{len(threads)} clients run; faults begin")
+            makers, readers = self._loads(fleet)
+            making, reading = list(map(self._started, makers)), list(map(self._started, readers))
+            self._say(f"{len(making) + len(reading)} clients run; faults begin")
             try:
                 self._fault(fleet)
                 self._made.set()
-                self._join(threads[: len(makers)])
-                pushing.finish()
+                self._join(making)
                 final = self._settled(fleet)
             finally:
                 self._made.set()
                 self._read.set()
-            self._join(readers)
+            self._join(reading)
             final = self._stopped(fleet, final)
             self.entries = self.journal.read()
             return check(self.entries, final)
@@ -78,17 +78,17 @@ class Run:
         caller.post("topics", {"name": TOPIC, "partitions": PARTITIONS})
         caller.close()
 
-    def _loads(self, fleet: Fleet) -> tuple[list[Load], list[Load], Pushing]:
+    def _loads(self, fleet: Fleet) -> tuple[list[Load], list[Load]]:
         made, read, seed, journal = self._made, self._read, self._seed, self.journal
-        pushing = Pushing(fleet, journal, seed, made)
-        for _ in range(REPOSITORIES):
+        pushing = Pushing(fleet, journal, seed, self._seconds, made)
+        for _ in range(ACTIVE_REPOSITORIES):
             pushing.add()
         makers: list[Load] = [Producing(fleet, journal, seed, n, made) for n in range(PRODUCERS)]
         makers += [pushing, Submitting(fleet, journal, seed, self._effects, made), Putting(fleet, journal, seed, made)]
         makers += [Searching(fleet, journal, seed, pushing.words, made)]
         readers: list[Load] = [Consuming(fleet, journal, seed, n, read) for n in range(CONSUMERS)]
         readers += [PlaceWatching(fleet, journal, seed, read), ChangeReading(fleet, journal, seed, read)]
-        return makers, [*readers, Taking(fleet, journal, seed, read)], pushing
+        return makers, [*readers, Taking(fleet, journal, seed, read)]
 
     def _started(self, load: Load) -> threading.Thread:
         name = type(load).__name__
@@ -135,6 +135,7 @@ class Run:
                 found = check(entries, final)
             except (Away, Refused) as error:
                 found = [Violation("not observed", str(error), pending=True)]
+            self._say_pending(found)
             if any(not one.pending for one in found):
                 break
         observer.close()
@@ -145,6 +146,13 @@ class Run:
         left = fleet.stop()
         fields = {name: getattr(final, name) for name in final.__struct_fields__}
         return Observation(**{**fields, "processes": left})
+
+    def _say_pending(self, found: list[Violation]) -> None:
+        """What the fleet is waited for, when that has changed."""
+        pending = "; ".join(f"{many} x {kind}" for kind, many in Counter(one.kind for one in found).items())
+        if pending and pending != self._pending:
+            self._say(f"pending: {pending}, such as {found[0].text[:200]}")
+        self._pending = pending
 
     def _say(self, text: str) -> None:
         print(f"{self.journal.now():7.1f} s  {text}", flush=True)  # noqa: T201
