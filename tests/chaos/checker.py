@@ -45,7 +45,6 @@ def check(entries: list[Entry], final: Observation) -> list[Violation]:
         *check_tasks(of(ContextSubmitted, entries), final),
         *check_tuples(of(TuplePut, entries), of(TupleTaken, entries), final),
         *(Violation("unexpected", f"{one.at:.1f} s: {one.what}") for one in of(Unexpected, entries)),
-        *(Violation("process left", one) for one in final.processes),
     ]
 
 

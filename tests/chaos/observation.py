@@ -80,5 +80,3 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[Effect] = []
     #: tuples that are still in the space
     tuples: list[int] = []
-    #: processes that are left when all members were stopped
-    processes: list[str] = []

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.calls import Caller
+from tests.chaos.calls import Caller, Refused
 from tests.chaos.fleet import Fleet
 from tests.chaos.journal import ContextSubmitted, Entry, Pushed, of
 from tests.chaos.observation import (
@@ -58,7 +58,7 @@ class Observer:
             holders=self._holders(),
             served={server: self._served(server, sources.values()) for server in SERVERS},
             found={server: self._found(server, entries) for server in SERVERS},
-            contexts={one.id: self._context(caller, one.id) for one in of(ContextSubmitted, entries)},
+            contexts=self._contexts(caller, [one.id for one in of(ContextSubmitted, entries)]),
             ended=_ended(_topic(caller, "skep.tasks")),
             effects=self._written(),
             tuples=[one["fields"][1] for one in jobs["tuples"]],
@@ -114,6 +114,17 @@ class Observer:
         found: dict[str, list[str]] = {}
         for word in {*words.values(), *(one.word for one in pushed[-_OLD_WORDS:])}:
             found[word] = sorted({hit["source"] for hit in caller.get("search", q=word)["hits"]})
+        return found
+
+    def _contexts(self, caller: Caller, ids: list[str]) -> dict[str, ContextState]:
+        """Without those that do not exist."""
+        found: dict[str, ContextState] = {}
+        for id in ids:
+            try:
+                found[id] = self._context(caller, id)
+            except Refused as error:
+                if error.status != 404:
+                    raise
         return found
 
     def _context(self, caller: Caller, id: str) -> ContextState:

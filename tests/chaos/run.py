@@ -6,6 +6,7 @@ network namespaces.
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -69,9 +70,11 @@ class Run:
                 self._made.set()
                 self._read.set()
             self._join(reading)
-            final = self._stopped(fleet, final)
+            left = self._stopped(fleet)
             self.entries = self.journal.read()
-            return check(self.entries, final)
+            if final is None:
+                return [Violation("not observed", self._pending), *left]
+            return [*check(self.entries, final), *left]
 
     def _create_topic(self, fleet: Fleet) -> None:
         caller = Caller([fleet.processes[COORDINATORS[0]]], seconds=60.0)
@@ -121,12 +124,13 @@ class Run:
             thread.join()
         time.sleep(max(0.0, began + self._seconds - time.monotonic()))
 
-    def _settled(self, fleet: Fleet) -> Observation:
+    def _settled(self, fleet: Fleet) -> Observation | None:
         """Waits until nothing is pending, or a violation is found that cannot disappear, or the time is over."""
         self._say("all faults have ended; the fleet recovers")
         fleet.wait_ready()
         observer, end = Observer(fleet, self._effects), time.monotonic() + self._settle
-        final, found = Observation(), [Violation("not observed", "no server answered", pending=True)]
+        final: Observation | None = None
+        found = [Violation("not observed", "no server answered", pending=True)]
         while time.monotonic() < end and found:
             time.sleep(1.0)
             try:
@@ -134,24 +138,23 @@ class Run:
                 final = observer.observe(entries, fsck=not any(one.pending for one in found))
                 found = check(entries, final)
             except (Away, Refused) as error:
-                found = [Violation("not observed", str(error), pending=True)]
+                found = [Violation("not observed", f"{type(error).__name__} {error}", pending=True)]
             self._say_pending(found)
             if any(not one.pending for one in found):
                 break
         observer.close()
         return final
 
-    def _stopped(self, fleet: Fleet, final: Observation) -> Observation:
+    def _stopped(self, fleet: Fleet) -> list[Violation]:
         self._say("stops all processes")
-        left = fleet.stop()
-        fields = {name: getattr(final, name) for name in final.__struct_fields__}
-        return Observation(**{**fields, "processes": left})
+        return [Violation("process left", one) for one in fleet.stop()]
 
     def _say_pending(self, found: list[Violation]) -> None:
         """What the fleet is waited for, when that has changed."""
         pending = "; ".join(f"{many} x {kind}" for kind, many in Counter(one.kind for one in found).items())
+        pending += f", such as {found[0].text[:300]}" if found else ""
         if pending and pending != self._pending:
-            self._say(f"pending: {pending}, such as {found[0].text[:200]}")
+            self._say(f"pending: {pending}")
         self._pending = pending
 
     def _say(self, text: str) -> None:
@@ -189,6 +192,7 @@ def main() -> int:
     if reason := why_not():
         print(f"skipped: {reason}")  # noqa: T201
         return SKIPPED
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # namespaces and processes are removed on the way out
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="skep-chaos-"))
         run = Run(options.seed, options.minutes * 60, folder, options.settle)

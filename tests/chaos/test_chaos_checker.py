@@ -135,7 +135,6 @@ def test_check_of_a_correct_run_finds_nothing() -> None:
         ("attempt ran twice", {"effects": [*EFFECTS, EFFECTS[0]]}),
         ("attempts overlap", {"effects": [*EFFECTS, Effect("overlap", "x0.first", 2)]}),
         ("tuple lost", {"tuples": []}),
-        ("process left", {"processes": ["w1: 17 sleep"]}),
     ],
 )
 def test_check_of_a_wrong_final_state_names_the_violation(kind: str, fields: dict[str, Any]) -> None:
