@@ -14,6 +14,7 @@ from tests.chaos.fleet import Process
 #: a server that is stopped or cut off is not waited for any longer
 ANSWER_SECONDS = 4.0
 _PAUSE_SECONDS = 0.05
+_CLOSED = (BrokenPipeError, ConnectionResetError, http.client.BadStatusLine)
 
 
 class Away(Exception):
@@ -58,8 +59,16 @@ class Caller:
         return json.loads(text) if text else None
 
     def _exchange(self, verb: str, path: str, body: str) -> tuple[int, bytes]:
+        if self._connection is not None and verb == "GET":
+            with suppress(*_CLOSED):  # the server closes a connection that was idle for some seconds
+                return self._send(verb, path, body)
+            self.close()
         if self._connection is None:
             self._connection = http.client.HTTPConnection(urlsplit(self.server.url).netloc, timeout=self._seconds)
+        return self._send(verb, path, body)
+
+    def _send(self, verb: str, path: str, body: str) -> tuple[int, bytes]:
+        assert self._connection is not None
         headers = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
         self._connection.request(verb, path, body, headers)
         answer = self._connection.getresponse()

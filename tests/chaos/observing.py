@@ -43,6 +43,7 @@ class Observer:
         self._ended: dict[str, ContextState] = {}
 
     def observe(self, entries: list[Entry], *, fsck: bool = False) -> Observation:
+        self.close()
         caller = self._callers[COORDINATORS[0]]
         sources = self._sources(caller)
         lag = caller.get(f"topics/{TOPIC}/groups/{GROUP}/lag")["partitions"]

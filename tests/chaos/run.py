@@ -158,7 +158,7 @@ class Run:
         self._pending = pending
 
     def _say(self, text: str) -> None:
-        print(f"{self.journal.now():7.1f} s  {text}", flush=True)  # noqa: T201
+        print(f"{self.journal.now():7.1f} s  {text}", flush=True)
 
 
 def _last(fleet: Fleet, event: Event) -> None:
@@ -190,34 +190,34 @@ def main() -> int:
     parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="seconds to recover after the last fault")
     options = parser.parse_args()
     if reason := why_not():
-        print(f"skipped: {reason}")  # noqa: T201
+        print(f"skipped: {reason}")
         return SKIPPED
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # namespaces and processes are removed on the way out
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="skep-chaos-"))
         run = Run(options.seed, options.minutes * 60, folder, options.settle)
         stack.callback(run.journal.close)
-        print(f"SEED={options.seed} MINUTES={options.minutes:g}", flush=True)  # noqa: T201
+        print(f"SEED={options.seed} MINUTES={options.minutes:g}", flush=True)
         violations = run.run()
-        print(summary(run.entries))  # noqa: T201
+        print(summary(run.entries))
         if not violations:
             shutil.rmtree(folder, ignore_errors=True)
-            print("no violations")  # noqa: T201
+            print("no violations")
             return 0
         report(options.seed, options.minutes, folder, run.entries, violations)
         return 1
 
 
 def report(seed: int, minutes: float, folder: Path, entries: list[Entry], violations: list[Violation]) -> None:
-    print(f"\nTimeline of SEED={seed} MINUTES={minutes:g}:")  # noqa: T201
-    print("\n".join(timeline(entries)))  # noqa: T201
-    print(f"\n{len(violations)} violations:")  # noqa: T201
+    print(f"\nTimeline of SEED={seed} MINUTES={minutes:g}:")
+    print("\n".join(timeline(entries)))
+    print(f"\n{len(violations)} violations:")
     counts = Counter(one.kind for one in violations)
     for kind, many in counts.most_common():
-        print(f"  {kind}: {many}")  # noqa: T201
+        print(f"  {kind}: {many}")
         for one in [one for one in violations if one.kind == kind][:5]:
-            print(f"    {one.text}")  # noqa: T201
-    print(f"\nThe journal and the logs of all processes are in {folder}")  # noqa: T201
+            print(f"    {one.text}")
+    print(f"\nThe journal and the logs of all processes are in {folder}")
 
 
 if __name__ == "__main__":
