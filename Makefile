@@ -6,7 +6,7 @@ PYTESTS = .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-wor
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-fast long lint lock docs bench
+.PHONY: run test test-fast long chaos chaos-selftest lint lock docs bench
 
 run: .venv/.run
 	@exec .venv/bin/skep up --data ./skep-data --add "$(CURDIR)"
@@ -25,6 +25,16 @@ long: .venv/.test
 	LONG=$(or $(LONG),600) REPLICAS=$(or $(REPLICAS),1) SEED=$(or $(SEED),$(shell date +%s)) .venv/bin/pytest -v --log-cli-level=INFO \
 		-o faulthandler_timeout=0 tests/topics/test_topics_long.py \
 		tests/git/test_git_kills.py tests/house/test_tasks_killed.py tests/index/test_grep_long.py tests/cluster/test_cluster_random.py
+
+# a fleet in network namespaces for MINUTES of faults that SEED decides, and a proof that nothing acknowledged was lost; needs root
+chaos: .venv/.test
+	./scripts/test-needs
+	$(PY) -m tests.chaos.run --seed $(or $(SEED),$(shell date +%s)) --minutes $(or $(MINUTES),10)
+
+# which of the bugs in tests/chaos/planted.py (or of BUGS) does it find? Each takes about three minutes
+chaos-selftest: .venv/.test
+	./scripts/test-needs
+	$(PY) -m tests.chaos.selftest --seed $(or $(SEED),1) --minutes $(or $(MINUTES),1) --runs $(or $(RUNS),3) $(BUGS)
 
 lint: .venv/.test
 	.venv/bin/ruff check

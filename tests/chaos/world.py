@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +24,7 @@ _HUB = "hub"
 _CLONE_NEWNET = 0x40000000
 
 
+@cache
 def why_not() -> str:
     """The reason why this machine cannot make namespaces; empty when it can."""
     if os.geteuid() != 0:
