@@ -4,7 +4,7 @@ import http.client
 import itertools
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -44,10 +44,24 @@ class Caller:
     def post(self, path: str, body: object) -> Any:
         return self.call("POST", path, body)
 
+    def refs(self, source: str) -> dict[str, str]:
+        """Branches and tags, as a clone would see them; none when the server has no copy."""
+        try:
+            text = self._answer("GET", f"/git/{source}.git/info/refs?service=git-upload-pack", None)
+        except Refused as error:
+            if error.status != 404:
+                raise
+            return {}
+        return dict(_advertised(text))
+
     def call(self, verb: str, path: str, body: object = None) -> Any:
         """Away when this server does not answer; the next call goes to the next server."""
+        text = self._answer(verb, f"/api/v1/{path}", body)
+        return json.loads(text) if text else None
+
+    def _answer(self, verb: str, path: str, body: object) -> bytes:
         try:
-            status, text = self._exchange(verb, f"/api/v1/{path}", json.dumps(body))
+            status, text = self._exchange(verb, path, json.dumps(body))
         except (OSError, http.client.HTTPException) as error:
             self.turn()
             raise Away(f"{type(error).__name__}: {error}") from error
@@ -56,7 +70,7 @@ class Caller:
             raise Away(f"{status} {text!r}")
         if status >= 300:
             raise Refused(status, text.decode(errors="replace"))
-        return json.loads(text) if text else None
+        return text
 
     def _exchange(self, verb: str, path: str, body: str) -> tuple[int, bytes]:
         if self._connection is not None and verb == "GET":
@@ -94,3 +108,13 @@ def patiently(caller: Caller, over: threading.Event, verb: str, path: str, body:
         except Away:
             over.wait(_PAUSE_SECONDS)
     return None
+
+
+def _advertised(text: bytes) -> Iterator[tuple[str, str]]:
+    """The refs in git's own lines: four digits with the length, then `OBJECT NAME`."""
+    while text:
+        size = max(4, int(text[:4], 16))
+        line, text = text[4:size].split(b"\0")[0].decode().strip(), text[size:]
+        object, _, name = line.partition(" ")
+        if name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
+            yield name, object

@@ -26,6 +26,7 @@ from tests.chaos.journal import (
 from tests.chaos.observation import Change, ContextState, Effect, Observation, Refs, TaskState
 
 MAIN = "refs/heads/main"
+UNEXPECTED = "unexpected"
 Values = Sequence[str | None]
 
 
@@ -44,8 +45,14 @@ def check(entries: list[Entry], final: Observation) -> list[Violation]:
         *check_search(of(Pushed, entries), of(Searched, entries), final),
         *check_tasks(of(ContextSubmitted, entries), final),
         *check_tuples(of(TuplePut, entries), of(TupleTaken, entries), final),
-        *(Violation("unexpected", f"{one.at:.1f} s: {one.what}") for one in of(Unexpected, entries)),
+        *check_unexpected(of(Unexpected, entries)),
     ]
+
+
+def check_unexpected(unexpected: Iterable[Unexpected]) -> Iterator[Violation]:
+    """What clients and processes did without a fault that explains it."""
+    for one in unexpected:
+        yield Violation(UNEXPECTED, f"{one.at:.1f} s: {one.what}")
 
 
 # topics

@@ -1,5 +1,7 @@
 """Reads the final state of the fleet: through its API, and from the folders of its workers."""
 
+import json
+import re
 import sqlite3
 import subprocess
 from collections import defaultdict
@@ -10,7 +12,7 @@ from typing import Any
 
 from tests.chaos.calls import Caller, Refused
 from tests.chaos.fleet import Fleet
-from tests.chaos.journal import ContextSubmitted, Entry, Pushed, of
+from tests.chaos.journal import ContextSubmitted, Entry, of
 from tests.chaos.observation import (
     Change,
     ContextState,
@@ -21,14 +23,13 @@ from tests.chaos.observation import (
     StoredMessage,
     TaskState,
 )
-from tests.chaos.other_loads import SPACE
+from tests.chaos.other_loads import SPACE, WORD
 from tests.chaos.schedule import COORDINATORS, SERVERS, WORKERS
 from tests.chaos.topic_loads import GROUP, PARTITIONS, TOPIC
 from tests.cluster.cluster import refs_at
 
 _PAGE = 1000
-#: words that were replaced and are searched for, the newest
-_OLD_WORDS = 40
+_WORDS = re.compile(rf"{WORD}[a-j]+r[0-9]+")
 #: an answer is waited for as long as a busy machine may take
 _SECONDS = 60.0
 
@@ -58,7 +59,7 @@ class Observer:
             mirrors=self._mirrors(sources.values(), fsck=fsck),
             holders=self._holders(),
             served={server: self._served(server, sources.values()) for server in SERVERS},
-            found={server: self._found(server, entries) for server in SERVERS},
+            found={server: self._found(server) for server in SERVERS},
             contexts=self._contexts(caller, [one.id for one in of(ContextSubmitted, entries)]),
             ended=_ended(_topic(caller, "skep.tasks")),
             effects=self._written(),
@@ -104,18 +105,15 @@ class Observer:
         return found
 
     def _served(self, server: str, sources: Iterable[str]) -> dict[str, Refs]:
-        url, token = self._fleet.processes[server].url, self._fleet.processes[server].token
-        place = url.replace("://", f"://chaos:{token}@")
-        return {id: refs_at(f"{place}/git/{id}.git") for id in sources}
+        return {id: self._callers[server].refs(id) for id in sources}
 
-    def _found(self, server: str, entries: list[Entry]) -> dict[str, list[str]]:
-        pushed = [one for one in of(Pushed, entries) if one.word]
-        words = {one.repository: one.word for one in pushed if one.ref == "refs/heads/main"}
-        caller = self._callers[server]
-        found: dict[str, list[str]] = {}
-        for word in {*words.values(), *(one.word for one in pushed[-_OLD_WORDS:])}:
-            found[word] = sorted({hit["source"] for hit in caller.get("search", q=word)["hits"]})
-        return found
+    def _found(self, server: str) -> dict[str, list[str]]:
+        """All words that are in the index of a server: each repository has one, in one file."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for hit in self._callers[server].get("search", q=WORD, lines=_PAGE)["hits"]:
+            for word in _WORDS.findall(json.dumps(hit["lines"])):
+                found[word].add(hit["source"])
+        return {word: sorted(sources) for word, sources in found.items()}
 
     def _contexts(self, caller: Caller, ids: list[str]) -> dict[str, ContextState]:
         """Without those that do not exist."""

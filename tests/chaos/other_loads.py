@@ -25,6 +25,8 @@ ACTIVE_REPOSITORIES = 3
 _MOST_REPOSITORIES = 14
 MAIN = "refs/heads/main"
 SPACE = "jobs"
+#: what all words in upstream files begin with
+WORD = "zebra"
 _TUPLE_LEASE = 3.0
 #: says when it begins and ends. The lock is the kernel's: it is free as soon as its owner is dead.
 _SCRIPT = """
@@ -98,7 +100,7 @@ class Pushing(Load):
 
     def _word(self, name: str) -> str:
         letters = "".join(chr(ord("a") + int(digit)) for digit in f"{len(self.words):05d}")
-        self.words.append(f"zebra{letters}{name}")
+        self.words.append(f"{WORD}{letters}{name}")
         return self.words[-1]
 
 

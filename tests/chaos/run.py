@@ -12,15 +12,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos.calls import Away, Caller, Refused
-from tests.chaos.checker import Violation, check
+from tests.chaos.checker import UNEXPECTED, Violation, check, check_unexpected
 from tests.chaos.fleet import Fleet
-from tests.chaos.journal import Entry, FaultBegun, FaultEnded, Journal, Unexpected
-from tests.chaos.observation import Observation
+from tests.chaos.journal import Entry, FaultBegun, FaultEnded, Journal, Unexpected, of
 from tests.chaos.observing import Observer
 from tests.chaos.other_loads import ACTIVE_REPOSITORIES, Pushing, Putting, Searching, Submitting, Taking
 from tests.chaos.schedule import CLIENT, COORDINATORS, Event, plan
@@ -38,14 +37,16 @@ from tests.chaos.topic_loads import (
 from tests.chaos.world import World, why_not
 
 SKIPPED = 77
-#: the fleet has so long to recover from the last fault; a busy machine takes most of it
-SETTLE_SECONDS = 240.0
+#: the recovery is over when nothing changes for so long; pauses before a repeated attempt grow to a minute
+SETTLE_SECONDS = 100.0
+#: but not later than so many times that
+_MOST_SETTLES = 3
 _JOIN_SECONDS = 60.0
 
 
 class Run:
-    def __init__(self, seed: int, seconds: float, folder: Path, settle: float = SETTLE_SECONDS) -> None:
-        self._seed, self._seconds, self._folder, self._settle = seed, seconds, folder, settle
+    def __init__(self, seed: int, seconds: float, folder: Path, settle: float, kinds: Sequence[str] = ()) -> None:
+        self._seed, self._seconds, self._folder, self._settle, self._kinds = seed, seconds, folder, settle, kinds
         self.journal = Journal(folder / "journal.jsonl")
         #: set when nothing new is made, and when nothing is read any more
         self._made, self._read = threading.Event(), threading.Event()
@@ -65,16 +66,15 @@ class Run:
                 self._fault(fleet)
                 self._made.set()
                 self._join(making)
-                final = self._settled(fleet)
+                found = self._settled(fleet)
             finally:
                 self._made.set()
                 self._read.set()
             self._join(reading)
             left = self._stopped(fleet)
             self.entries = self.journal.read()
-            if final is None:
-                return [Violation("not observed", self._pending), *left]
-            return [*check(self.entries, final), *left]
+            found = [one for one in found if one.kind != UNEXPECTED]
+            return [*found, *check_unexpected(of(Unexpected, self.entries)), *left]
 
     def _create_topic(self, fleet: Fleet) -> None:
         caller = Caller([fleet.processes[COORDINATORS[0]]], seconds=60.0)
@@ -114,7 +114,7 @@ class Run:
 
     def _fault(self, fleet: Fleet) -> None:
         """Each event begins at its time and ends in a thread of its own: some take long to begin."""
-        events, began, running = plan(self._seed, self._seconds), time.monotonic(), []
+        events, began, running = plan(self._seed, self._seconds, self._kinds), time.monotonic(), []
         for event in events:
             time.sleep(max(0.0, began + event.at - time.monotonic()))
             thread = threading.Thread(target=self._guarded, args=(str(event), lambda e=event: _last(fleet, e)))
@@ -124,26 +124,30 @@ class Run:
             thread.join()
         time.sleep(max(0.0, began + self._seconds - time.monotonic()))
 
-    def _settled(self, fleet: Fleet) -> Observation | None:
-        """Waits until nothing is pending, or a violation is found that cannot disappear, or the time is over."""
+    def _settled(self, fleet: Fleet) -> list[Violation]:
+        """Waits until nothing is pending, or a violation is found that cannot disappear, or there is no progress."""
         self._say("all faults have ended; the fleet recovers")
         fleet.wait_ready()
-        observer, end = Observer(fleet, self._effects), time.monotonic() + self._settle
-        final: Observation | None = None
+        observer, began = Observer(fleet, self._effects), time.monotonic()
+        changed, pending = began, ""
         found = [Violation("not observed", "no server answered", pending=True)]
-        while time.monotonic() < end and found:
+        while found and time.monotonic() < min(changed + self._settle, began + _MOST_SETTLES * self._settle):
             time.sleep(1.0)
-            try:
-                entries = self.journal.read()
-                final = observer.observe(entries, fsck=not any(one.pending for one in found))
-                found = check(entries, final)
-            except (Away, Refused) as error:
-                found = [Violation("not observed", f"{type(error).__name__} {error}", pending=True)]
+            found = self._observed(observer, fsck=not any(one.pending for one in found))
+            if str(found) != pending:
+                changed, pending = time.monotonic(), str(found)
             self._say_pending(found)
             if any(not one.pending for one in found):
                 break
         observer.close()
-        return final
+        return found
+
+    def _observed(self, observer: Observer, *, fsck: bool) -> list[Violation]:
+        try:
+            self.entries = self.journal.read()  # before the observation, which then has all that is in it
+            return check(self.entries, observer.observe(self.entries, fsck=fsck))
+        except (Away, Refused) as error:
+            return [Violation("not observed", f"{type(error).__name__} {error}", pending=True)]
 
     def _stopped(self, fleet: Fleet) -> list[Violation]:
         self._say("stops all processes")
@@ -152,9 +156,8 @@ class Run:
     def _say_pending(self, found: list[Violation]) -> None:
         """What the fleet is waited for, when that has changed."""
         pending = "; ".join(f"{many} x {kind}" for kind, many in Counter(one.kind for one in found).items())
-        pending += f", such as {found[0].text[:300]}" if found else ""
         if pending and pending != self._pending:
-            self._say(f"pending: {pending}")
+            self._say(f"pending: {pending}, such as {found[0].text[:300]}")
         self._pending = pending
 
     def _say(self, text: str) -> None:
@@ -187,7 +190,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="seconds to recover after the last fault")
+    parser.add_argument(
+        "--settle", type=float, default=SETTLE_SECONDS, help="seconds without progress after which the recovery is over"
+    )
+    parser.add_argument("--kinds", nargs="*", default=(), help="only faults of these kinds, such as pause")
     options = parser.parse_args()
     if reason := why_not():
         print(f"skipped: {reason}")
@@ -195,7 +201,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # namespaces and processes are removed on the way out
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="skep-chaos-"))
-        run = Run(options.seed, options.minutes * 60, folder, options.settle)
+        run = Run(options.seed, options.minutes * 60, folder, options.settle, options.kinds)
         stack.callback(run.journal.close)
         print(f"SEED={options.seed} MINUTES={options.minutes:g}", flush=True)
         violations = run.run()

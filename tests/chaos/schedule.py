@@ -107,11 +107,11 @@ DECK: tuple[Card, ...] = (
 )
 
 
-def plan(seed: int, seconds: float) -> tuple[Event, ...]:
-    """The events of a run, in the order in which they begin."""
+def plan(seed: int, seconds: float, kinds: Sequence[str] = ()) -> tuple[Event, ...]:
+    """The events of a run, in the order in which they begin; only those of some kinds, if any are given."""
     chance = random.Random(seed)
     events: list[Event] = []
-    cards = _cards(chance)
+    cards = _cards(chance, [card for card in DECK if not kinds or card.kind in kinds])
     at = QUIET
     while at < seconds - QUIET:
         event = _dealt(next(cards), at, chance)
@@ -124,9 +124,9 @@ def plan(seed: int, seconds: float) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _cards(chance: random.Random) -> Iterator[Card]:
+def _cards(chance: random.Random, deck: list[Card]) -> Iterator[Card]:
     while True:
-        yield from chance.sample(DECK, len(DECK))
+        yield from chance.sample(deck, len(deck))
 
 
 def _dealt(card: Card, at: float, chance: random.Random) -> Event:

@@ -72,3 +72,8 @@ def test_plan_of_a_minute_has_faults_that_last_at_the_same_time(seed: int) -> No
     events = plan(seed, 60.0)
     assert len(events) > 10
     assert max(len(some) for some in at_once(events)) > 1
+
+
+@given(SEEDS)
+def test_plan_of_some_kinds_has_events_of_these_kinds_only(seed: int) -> None:
+    assert {event.kind for event in plan(seed, 60.0, ["pause"])} == {"pause"}
