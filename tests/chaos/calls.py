@@ -36,6 +36,8 @@ class Caller:
         self._turns = itertools.cycle([*servers[first:], *servers[:first]])
         self._seconds = seconds
         self.server = next(self._turns)
+        #: how often another server was turned to
+        self.turned = 0
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, **query: object) -> Any:
@@ -92,6 +94,7 @@ class Caller:
         """To the next server."""
         self.close()
         self.server = next(self._turns)
+        self.turned += 1
 
     def close(self) -> None:
         if self._connection is not None:

@@ -285,8 +285,9 @@ def check_tuples(put: list[TuplePut], taken: list[TupleTaken], final: Observatio
     for entry in put:
         mine = times.get(entry.n, [])
         if not mine and entry.n not in final.tuples:
-            yield Violation("tuple lost", f"{entry} was acknowledged, nobody took it, and it is not in the space")
-        # until the put was acknowledged, a repeat of it may have stored the tuple again
-        done = [one.ended for one in mine if one.ended is not None and one.since > entry.at]
-        if done and any(one.since > min(done) for one in mine):
+            # or somebody took it after the journal was read
+            text = f"{entry} was acknowledged, nobody took it, and it is not in the space"
+            yield Violation("tuple lost", text, pending=True)
+        done = [one.ended for one in mine if one.ended is not None]
+        if done and not entry.repeated and any(one.since > min(done) for one in mine):
             yield Violation("tuple came again", f"{entry} was done at {min(done)}, and was taken later: {mine}")

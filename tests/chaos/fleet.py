@@ -52,7 +52,7 @@ _FAST: dict[str, Any] = {
     "first_wait": 30.0,
     "allow_networks": [NETWORK],
     "task_commands": ["sh"],
-    "task_slots": 3,
+    "task_slots": 6,
 }
 
 

@@ -87,8 +87,11 @@ class Searched(msgspec.Struct, frozen=True, tag=True):
 
 
 class TuplePut(msgspec.Struct, frozen=True, tag=True):
+    """A tuple is stored. After a put that was `repeated`, an earlier request may arrive late and store it again."""
+
     at: float
     n: int
+    repeated: bool = False
 
 
 class TupleTaken(msgspec.Struct, frozen=True, tag=True):

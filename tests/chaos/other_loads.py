@@ -16,7 +16,7 @@ from tests.chaos.journal import (
     TupleTaken,
     Unexpected,
 )
-from tests.chaos.schedule import COORDINATORS, SERVERS
+from tests.chaos.schedule import COORDINATORS, LEASE, SERVERS
 from tests.chaos.topic_loads import Load
 
 #: repositories that are pushed to at the same time
@@ -136,7 +136,7 @@ class Submitting(Load):
         while self.pause(0.5, 2.0):
             name, n = f"x{n}", n + 1
             try:
-                context = self.caller.post("contexts", self._context(name, n))
+                context = self.caller.post("contexts", self._context(name))
             except Away:
                 continue  # perhaps it is stored, perhaps not: nothing was acknowledged
             except Refused as error:
@@ -145,14 +145,13 @@ class Submitting(Load):
             self.journal.write(ContextSubmitted(self.journal.now(), context["id"], name))
             self.caller.turn()
 
-    def _context(self, name: str, n: int) -> dict[str, object]:
+    def _context(self, name: str) -> dict[str, object]:
         tasks = [
             self._task(name, "first", 0.1),
             self._task(name, "second", 0.1, needs=[{"task": "first"}]),
             self._task(name, "fails", 0.1, "fails"),
+            self._task(name, "long", 2 * LEASE),
         ]
-        if n % 2 == 0:
-            tasks.append(self._task(name, "long", 8.0))
         return {"name": name, "tasks": tasks}
 
     def _task(self, context: str, name: str, seconds: float, how: str = "", **more: object) -> dict[str, object]:
@@ -170,9 +169,10 @@ class Putting(Load):
         n = 0
         while self.pause(0.05, 0.3):
             order = {"fields": ["job", n], "id": f"job-{n}"}
+            turned = self.caller.turned
             if patiently(self.caller, self.over, "POST", f"spaces/{SPACE}/put", order) is None:
                 return
-            self.journal.write(TuplePut(self.journal.now(), n))
+            self.journal.write(TuplePut(self.journal.now(), n, repeated=self.caller.turned != turned))
             n += 1
 
 

@@ -175,9 +175,8 @@ def test_check_of_a_failing_task_that_finished_at_once_names_the_lost_failure() 
     assert kinds(JOURNAL, final) == {"failure lost"}
 
 
-def test_check_of_a_tuple_put_again_before_its_acknowledgement_finds_nothing() -> None:
-    """The first put was stored without an answer, taken and done; its repeat stored the tuple again."""
-    entries = (TuplePut(6.0, 5), TupleTaken(5.0, 5.1, 5, 5.2), TupleTaken(6.5, 6.6, 5, 6.7))
+def test_check_of_a_tuple_whose_put_was_repeated_permits_that_it_comes_again() -> None:
+    entries = (TuplePut(6.0, 5, repeated=True), TupleTaken(6.1, 6.2, 5, 6.3), TupleTaken(6.5, 6.6, 5, 6.7))
     assert check([*JOURNAL, *entries], FINAL) == []
 
 

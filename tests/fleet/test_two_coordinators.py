@@ -63,3 +63,14 @@ async def test_who_attached_elsewhere_is_not_gone_when_that_is_noticed_late(tmp_
 
 async def _takers(engine: Engine) -> list[str | None]:
     return [row["taker"] for row in await engine.db.read("SELECT taker FROM tuple WHERE space = 'work'")]
+
+
+async def test_add_of_one_url_at_two_coordinators_at_once_answers_with_one_source(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    async with two_coordinators(tmp_path, postgres_url, 60.0) as (one, two):
+        for n in range(20):
+            url = f"https://git.example.org/repo/{n}"
+            added = await asyncio.gather(*(each.core.sources.add(SYSTEM, url) for each in (one, two, one, two)))
+            assert len({answer.source.id for answer in added}) == 1
+            assert [answer.created for answer in added].count(True) == 1

@@ -69,7 +69,10 @@ class Sources:
             tx.ring(CATALOGUE)
             return None
 
-        known = await self._db.write(work)
+        try:
+            known = await self._db.write(work)
+        except Conflict:
+            known = await self._db.write(work)  # another process added the same URL at this moment
         row = await self._row(known or id)
         if not caller.sees(row["visibility"]):
             raise Conflict(
