@@ -18,6 +18,7 @@ EndReason = Literal[
     "not_found",
     "not_executable",
     "not_started",
+    "lease",
 ]
 
 

@@ -195,6 +195,7 @@ def explained(ended: Ended, command: Command) -> Ended:
         "processes": f"had more than {limits.processes or 0:,} processes at once",
         "cancelled": "was cancelled",
         "lost": "was ended because the process that kept it had died",
+        "lease": "ended, because its worker stood still for longer than its lease",
         "not_found": f"the command '{name}' is not there for tasks of this worker, or the interpreter it names",
         "not_executable": f"the command '{name}' is not an executable program; a script begins with #!",
     }

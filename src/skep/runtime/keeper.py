@@ -44,6 +44,8 @@ class _Run:
         self.reason = ""
         self.time_at = self.began + (self.limits["seconds"] or float("inf"))
         self.kill_at = float("inf")
+        #: its lease has ended
+        self.expired = False
         self.backend = _backend(order)
 
     def own(self, table: Table) -> set[int]:
@@ -100,6 +102,8 @@ class Keeper:
         self._stuck: set[int] = set()
         self._watch_at = 0.0
         self._user = os.getuid(), os.getgid()
+        #: when the right to run commands ends, unless the worker renews it
+        self._lease_at = float("inf")
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._files[1], self._files[1]))
 
@@ -139,6 +143,7 @@ class Keeper:
     def _pause(self) -> float | None:
         due = [min(run.time_at, run.kill_at) for run in self._runs.values()]
         due += [self._watch_at] if self._runs else []
+        due += [self._lease_at] if any(not run.expired for run in self._runs.values()) else []
         due += [self._look_at] if self._over else []
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 
@@ -154,6 +159,8 @@ class Keeper:
         order = json.loads(data)
         if "start" in order:
             self._start(order, files)
+        elif "lease" in order:
+            self._lease_at = order["lease"]
         else:
             for run in self._runs.values():
                 if run.name == order["end"]:
@@ -238,6 +245,9 @@ class Keeper:
     def _hurry(self) -> None:
         now = time.monotonic()
         for run in self._runs.values():
+            if now >= self._lease_at and not run.expired:
+                run.expired = True
+                run.end("lease", 0)
             if now >= run.time_at:
                 run.end("time", run.grace)
             if now >= run.kill_at:

@@ -62,6 +62,7 @@ class Runtime:
         self._api = Api(handler) if handler else None
         self._runs: dict[str, _Run] = {}
         self._keeper: Keeping | None = None
+        self._lease_until: float | None = None
         #: one at a time starts a keeper, or clears up after one
         self._turn = asyncio.Lock()
         self._errands: set[asyncio.Task[None]] = set()
@@ -124,6 +125,12 @@ class Runtime:
         if run := self._runs.get(f"{task}-{attempt}"):
             run.cancelled = True
             await self._end(run, "cancelled", run.command.grace)
+
+    async def lease(self, until: float) -> None:
+        """Commands may run until then, by `time.monotonic`. The keeper ends them when this process stands still."""
+        self._lease_until = until
+        if self._keeper is not None:
+            await self._keeper.tell(msgspec.json.encode({"lease": until}))
 
     @property
     def running(self) -> list[tuple[str, int]]:
@@ -251,6 +258,8 @@ class Runtime:
         started: list[Keeping] = []
         keeper = await Keeping.start(self.folder, self._hear, lambda: self._lose(started[0]))
         started.append(keeper)
+        if self._lease_until is not None:
+            await keeper.tell(msgspec.json.encode({"lease": self._lease_until}))
         return keeper
 
     def _hear(self, message: dict[str, Any], files: list[int]) -> None:

@@ -79,6 +79,8 @@ class Commanding:
         finally:
             result = self._results.pop(hold, None)
         await self._recording.settled(hold)
+        if ended.reason == "lease":
+            raise asyncio.CancelledError  # it is not its fault, and another worker has it by now
         if not ended.ok:
             raise TaskFailed(ended.message, ended.code)
         return result

@@ -7,6 +7,7 @@ it has a lease again. A task that may run at most once starts when the coordinat
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: the part of a lease after which a worker stops what it runs, so that it has stopped when the lease is over
 _MARGIN = 0.7
+#: and the part after which commands are ended, even if this process stands still
+_LAST_MARGIN = 0.85
 _RENEWALS = 5
 _REMEMBERED = 10_000
 #: before something that the coordinator could not answer is asked again
@@ -55,7 +58,10 @@ class Doer:
         offer: Callable[[], Offer],
         refusal: Callable[[Run], str],
         clock: Clock,
+        lease: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
+        """`lease` is called with the time, by `time.monotonic`, until which commands may run."""
+        self._lease = lease
         self._kinds = kinds
         self._ask = ask
         self._offer = offer
@@ -204,8 +210,10 @@ class Doer:
     async def _renew(self) -> None:
         while True:
             self._renew_now.clear()
-            asked, known = asyncio.get_running_loop().time(), self.running
+            asked, began, known = asyncio.get_running_loop().time(), time.monotonic(), self.running
             answer = await self._answer(Renew(self._offer(), known))
+            if self._lease:
+                await self._lease(began + answer.lease * _LAST_MARGIN)
             self.stop(answer.stop)
             self._lease_until = asked + answer.lease * _MARGIN
             if not self._has_lease():  # asked before the link was away, perhaps, and answered after it

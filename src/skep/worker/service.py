@@ -118,7 +118,8 @@ class Worker:
             copied = partial(replicating.replicate, find=store.watch)
             own |= {**indexing.kinds, "fsck": checking.fsck, KIND: copied}
         post.offering = Offering(self._settings, self._data, self._clock, own, commanding.runtime.isolation)
-        post.doer = Doer({**own, "command": commanding.do}, link.ask, post.offering.offer, post.refusal, self._clock)
+        kinds, lease = {**own, "command": commanding.do}, commanding.runtime.lease
+        post.doer = Doer(kinds, link.ask, post.offering.offer, post.refusal, self._clock, lease)
         post.commands = commanding.runtime
         post.giving = Giving(store, self._data, lambda: link.here, indexing.made)
         post.poller.removal.giving = post.giving
