@@ -52,6 +52,7 @@ _FAST: dict[str, Any] = {
     "first_wait": 30.0,
     "allow_networks": [NETWORK],
     "task_commands": ["sh"],
+    "task_isolation": "none",  # tasks write what they do to a file outside their folder
     "task_slots": 6,
 }
 

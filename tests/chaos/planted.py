@@ -65,7 +65,10 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "lease-ignored-by-worker",  # a worker that cannot renew its lease goes on with its tasks
-        (Edit("worker/doer.py", "if loop.time() >= self._lease_until and self._tasks:", "if not self._tasks:"),),
+        (
+            Edit("worker/doer.py", "expired = () if self._has_lease() else", "expired = () if True else"),
+            Edit("worker/doer.py", "            if self._lease:\n", "            if self._lease and False:\n"),
+        ),
     ),
     Bug(
         "lease-ignored-by-coordinator",  # tasks of a silent worker are given away before its lease is over
