@@ -39,6 +39,8 @@ _RESTART_SECONDS = 1.0
 #: wrong settings, and another process of the same member: a service manager does not start these again
 _FINAL_CODES = (2, 7)
 _HTTP, _LINK = 7337, 7338
+#: tasks write what they do to files in this folder
+EFFECTS = "effects"
 _FAST: dict[str, Any] = {
     "beat_every": HEARTBEAT,
     "grace": GRACE,
@@ -52,7 +54,6 @@ _FAST: dict[str, Any] = {
     "first_wait": 30.0,
     "allow_networks": [NETWORK],
     "task_commands": ["sh"],
-    "task_isolation": "none",  # tasks write what they do to a file outside their folder
     "task_slots": 6,
 }
 
@@ -162,6 +163,7 @@ class Fleet:
         settings = {
             **_FAST,
             "name": member,
+            "task_writable_paths": [str(self._folder / EFFECTS)],
             "token_file": str(self._folder / "token"),
             "tls_ca": str(tls / "ca.crt"),
             "coordinators": [f"{address_of(one)}:{_LINK}" for one in COORDINATORS],

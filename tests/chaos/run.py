@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.chaos.calls import Away, Caller, Refused
 from tests.chaos.checker import UNEXPECTED, Violation, check, check_unexpected
-from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import EFFECTS, Fleet
 from tests.chaos.journal import Entry, FaultBegun, FaultEnded, Journal, Unexpected, of
 from tests.chaos.observing import Observer
 from tests.chaos.other_loads import ACTIVE_REPOSITORIES, Pushing, Putting, Searching, Submitting, Taking
@@ -52,7 +52,7 @@ class Run:
         self._made, self._read = threading.Event(), threading.Event()
         self.entries: list[Entry] = []
         self._pending = ""
-        self._effects = folder / "effects"
+        self._effects = folder / EFFECTS
         self._effects.mkdir()
 
     def run(self) -> list[Violation]:
