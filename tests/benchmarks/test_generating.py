@@ -22,6 +22,7 @@ from skep.sources.git.guard import Guard
 from skep.sources.git.http import Http
 from skep.sources.git.lsrefs import ca_bundle
 from skep.worker.doer import Doing, TaskFailed
+from tests.tasks.hostile import submissions
 from tests.tasks.house import Engine, Hand, MovableClock, coordinator
 
 SPEC = BenchmarkSpec("speed", "github.com/a/b", code="own")
@@ -192,6 +193,7 @@ NO_SUBMISSIONS: list[dict[str, Any]] = [
     {"key": "k", "spec": {"name": "x", "tasks": [{"argv": ["true"]}] * 1001}},
     {"key": "k", "spec": ONE, "state": {"x": "y" * 200_000}},
     {"key": "k", "spec": ONE, "more": 1},
+    *({"key": "k", "spec": {"name": "one", "tasks": [task]}} for task in submissions()),
 ]
 
 
