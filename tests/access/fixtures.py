@@ -12,6 +12,8 @@ XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 HTML = {"accept": "text/html"}
 GIT = {"content-type": "application/x-git-upload-pack-request", "git-protocol": "version=2"}
 _API = "/api/v1"
+#: as many blocks of a stream as the topic has messages, and one that begins it
+ALL = -1
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ API: dict[str, Ask | list[Ask]] = {
     "DELETE /api/v1/contexts/{id}": Ask(f"{_API}/contexts/{{own}}", prepare="ended"),
     "POST /api/v1/contexts/{id}/cancel": Ask(f"{_API}/contexts/{{own}}/cancel", prepare="running"),
     "POST /api/v1/contexts/{id}/retry": Ask(f"{_API}/contexts/{{own}}/retry", prepare="ended"),
-    "POST /api/v1/contexts/{id}/tasks": Ask(f"{_API}/contexts/{{own}}/tasks", {"tasks": [_TASK | {"name": "b"}]}, prepare="running"),
+    "POST /api/v1/contexts/{id}/tasks": Ask(
+        f"{_API}/contexts/{{own}}/tasks", {"tasks": [_TASK | {"name": "b"}]}, prepare="running"
+    ),
     "GET /api/v1/credentials": Ask(f"{_API}/credentials"),
     "PUT /api/v1/credentials/{name}": [
         Ask(f"{_API}/credentials/fresh-{{n}}", _CREDENTIAL),
@@ -127,7 +131,11 @@ API: dict[str, Ask | list[Ask]] = {
     "GET /api/v1/search": [
         Ask(f"{_API}/search?q=honey&facets=true"),
         Ask(f"{_API}/search?q={{word}}honey", variant="a word of the object"),
-        Ask(f"{_API}/search?q=type:source+alpha+or+type:source+omega", variant="sources"),
+        Ask(f"{_API}/search?q=type:repo", variant="sources"),
+        Ask(f"{_API}/search?q=type:path+docs", variant="paths"),
+        Ask(f"{_API}/search?q=type:commit+change", variant="commits"),
+        Ask(f"{_API}/search?q=type:report+lang:python", variant="reports"),
+        Ask(f"{_API}/search?q=type:record+glacier+or+moraine", variant="records"),
         Ask(f"{_API}/search?q=honey", headers={"accept": "application/x-ndjson"}, variant="lines"),
         Ask(f"{_API}/search?q=honey", headers={"accept": "text/event-stream"}, variant="events"),
     ],
@@ -171,15 +179,21 @@ API: dict[str, Ask | list[Ask]] = {
     "GET /api/v1/spaces": Ask(f"{_API}/spaces?limit=1000"),
     "GET /api/v1/spaces/{space}": Ask(f"{_API}/spaces/room"),
     "DELETE /api/v1/spaces/{space}": Ask(_SPACE, prepare="space"),
-    "POST /api/v1/spaces/{space}/acknowledge": Ask(f"{_SPACE}/acknowledge", {"seq": "{seq}", "ticket": "t"}, prepare="taken"),
+    "POST /api/v1/spaces/{space}/acknowledge": Ask(
+        f"{_SPACE}/acknowledge", {"seq": "{seq}", "ticket": "t"}, prepare="taken"
+    ),
     "POST /api/v1/spaces/{space}/get": Ask(f"{_SPACE}/get", {"template": _ANY}, prepare="space"),
     "POST /api/v1/spaces/{space}/get_all": Ask(f"{_SPACE}/get_all", {"template": _ANY}, prepare="space"),
-    "POST /api/v1/spaces/{space}/give_back": Ask(f"{_SPACE}/give_back", {"seq": "{seq}", "ticket": "t"}, prepare="taken"),
+    "POST /api/v1/spaces/{space}/give_back": Ask(
+        f"{_SPACE}/give_back", {"seq": "{seq}", "ticket": "t"}, prepare="taken"
+    ),
     "POST /api/v1/spaces/{space}/keep": Ask(f"{_SPACE}/keep", {"seq": "{seq}", "ticket": "t"}, prepare="taken"),
     "POST /api/v1/spaces/{space}/put": Ask(f"{_SPACE}/put", {"fields": ["new", 2]}, prepare="space"),
     "POST /api/v1/spaces/{space}/query": Ask(f"{_SPACE}/query", {"template": _ANY}, prepare="space"),
     "POST /api/v1/spaces/{space}/query_all": Ask(f"{_SPACE}/query_all", {"template": _ANY}, prepare="space"),
-    "POST /api/v1/spaces/{space}/replace": Ask(f"{_SPACE}/replace", {"template": _ANY, "fields": ["x", 2]}, prepare="space"),
+    "POST /api/v1/spaces/{space}/replace": Ask(
+        f"{_SPACE}/replace", {"template": _ANY, "fields": ["x", 2]}, prepare="space"
+    ),
     "GET /api/v1/status": Ask(f"{_API}/status"),
     "GET /api/v1/tasks": Ask(f"{_API}/tasks?limit=1000"),
     "POST /api/v1/tasks": Ask(f"{_API}/tasks", _TASK),
@@ -199,7 +213,7 @@ API: dict[str, Ask | list[Ask]] = {
         Ask(f"{_API}/topics/{{own}}", {"retain_seconds": 5.0}, prepare="topic"),
         Ask(f"{_API}/topics/skep.changes", {"retain_seconds": 500000.0}, variant="built in"),
     ],
-    "GET /api/v1/topics/{topic}/follow": Ask(f"{_API}/topics/{{topic}}/follow", blocks=2),
+    "GET /api/v1/topics/{topic}/follow": Ask(f"{_API}/topics/{{topic}}/follow", blocks=ALL),
     "POST /api/v1/topics/{topic}/groups/{group}/commit": Ask(
         f"{_GROUP}/{{group}}/commit",
         {"member": "{member}", "commits": [{"partition": 0, "offset": 0, "generation": "{generation}"}]},
@@ -207,14 +221,18 @@ API: dict[str, Ask | list[Ask]] = {
     ),
     "POST /api/v1/topics/{topic}/groups/{group}/join": Ask(f"{_GROUP}/fresh-{{n}}/join", {}),
     "GET /api/v1/topics/{topic}/groups/{group}/lag": Ask(f"{_GROUP}/readers/lag"),
-    "POST /api/v1/topics/{topic}/groups/{group}/leave": Ask(f"{_GROUP}/{{group}}/leave", {"member": "{member}"}, prepare="member"),
+    "POST /api/v1/topics/{topic}/groups/{group}/leave": Ask(
+        f"{_GROUP}/{{group}}/leave", {"member": "{member}"}, prepare="member"
+    ),
     "POST /api/v1/topics/{topic}/groups/{group}/seek": Ask(f"{_GROUP}/{{group}}/seek", {"to": "end"}, prepare="left"),
     "GET /api/v1/topics/{topic}/messages": [
         Ask(f"{_API}/topics/{{topic}}/messages"),
         Ask(f"{_API}/topics/skep.searches/messages", variant="saved searches"),
         Ask(f"{_API}/topics/skep.tasks/messages?max=1000", variant="tasks"),
     ],
-    "POST /api/v1/topics/{topic}/messages": Ask(f"{_API}/topics/{{own}}/messages", {"body": 1}, prepare="own_or_built_in"),
+    "POST /api/v1/topics/{topic}/messages": Ask(
+        f"{_API}/topics/{{own}}/messages", {"body": 1}, prepare="own_or_built_in"
+    ),
     "GET /api/v1/topics/{topic}/places": Ask(f"{_API}/topics/{{topic}}/places"),
     "POST /api/v1/topics/{topic}/trim": Ask(f"{_API}/topics/{{own}}/trim", {"before": 0}, prepare="own_or_built_in"),
     "GET /api/v1/workers": Ask(f"{_API}/workers"),
@@ -229,7 +247,11 @@ API: dict[str, Ask | list[Ask]] = {
 }
 
 PAGES: dict[str, Ask | list[Ask]] = {
-    "GET /": [_page("/"), _page("/?q=honey", variant="search"), _page("/?q={word}honey", variant="a word of the object")],
+    "GET /": [
+        _page("/"),
+        _page("/?q=honey", variant="search"),
+        _page("/?q={word}honey", variant="a word of the object"),
+    ],
     "GET /benchmarks": _page("/benchmarks"),
     "GET /benchmarks/{name}": _page("/benchmarks/{benchmark}"),
     "GET /benchmarks/{name}/{file}": _page("/benchmarks/{benchmark}/series.svg"),
@@ -240,9 +262,13 @@ PAGES: dict[str, Ask | list[Ask]] = {
     "POST /contexts/{id}/remove": _page("/contexts/{own}/remove", form={}, prepare="ended"),
     "POST /contexts/{id}/retry": _page("/contexts/{own}/retry", form={}, prepare="ended"),
     "GET /credentials": _page("/credentials"),
-    "POST /credentials": _page("/credentials", form={"name": "fresh-{n}", "host": "fresh{n}.example.org", "token": "some-secret"}),
+    "POST /credentials": _page(
+        "/credentials", form={"name": "fresh-{n}", "host": "fresh{n}.example.org", "token": "some-secret"}
+    ),
     "POST /credentials/{name}/remove": _page("/credentials/{own}/remove", form={}, prepare="credential"),
-    "POST /credentials/{name}/rotate": _page("/credentials/{own}/rotate", form={"token": "another"}, prepare="credential"),
+    "POST /credentials/{name}/rotate": _page(
+        "/credentials/{own}/rotate", form={"token": "another"}, prepare="credential"
+    ),
     "GET /docs": _page("/docs"),
     "GET /docs/search": _page("/docs/search"),
     "GET /evaluations/{id}": _page("/evaluations/{evaluation}"),
@@ -289,21 +315,33 @@ ROOT: dict[str, Ask | list[Ask]] = {
     "GET /readyz": Ask("/readyz"),
     "GET /metrics": Ask("/metrics"),
     "POST /hooks/{forge}": [
-        Ask("/hooks/gitlab", headers={"x-gitlab-event": "push", "content-type": "application/json", "x-gitlab-token": "hook-secret"},
-            raw='{"repository": {"git_http_url": "{url}"}, "n": {n}}', prepare="hook"),
-        Ask("/hooks/gitlab", headers={"x-gitlab-event": "push", "content-type": "application/json", "x-gitlab-token": "wrong"},
-            raw='{"repository": {"git_http_url": "{url}"}, "n": {n}}', variant="wrong secret"),
+        Ask(
+            "/hooks/gitlab",
+            headers={"x-gitlab-event": "push", "content-type": "application/json", "x-gitlab-token": "hook-secret"},
+            raw='{"repository": {"git_http_url": "{url}"}, "n": {n}}',
+            prepare="hook",
+        ),
+        Ask(
+            "/hooks/gitlab",
+            headers={"x-gitlab-event": "push", "content-type": "application/json", "x-gitlab-token": "wrong"},
+            raw='{"repository": {"git_http_url": "{url}"}, "n": {n}}',
+            variant="wrong secret",
+        ),
     ],
     "POST /topics": Ask("/topics", {"name": "fresh-{n}"}),
     "POST /producer/register": Ask("/producer/register", {"topic": "{own}"}, prepare="own_or_built_in"),
-    "POST /producer/produce": Ask("/producer/produce", {"topic": "{own}", "producer_id": "{producer}", "message": "m"}, prepare="producer"),
+    "POST /producer/produce": Ask(
+        "/producer/produce", {"topic": "{own}", "producer_id": "{producer}", "message": "m"}, prepare="producer"
+    ),
     "POST /consumer/register": Ask("/consumer/register", {"topic": "{own}"}, prepare="own_or_built_in"),
     "GET /consumer/consume": Ask("/consumer/consume?topic={own}&consumer_id={consumer}", prepare="consumer"),
     "GET /size": Ask("/size?topic={own}&consumer_id={consumer}", prepare="consumer"),
     "ASGI /git/": [
         Ask("/git/manifest.js.gz", variant="GET manifest"),
         Ask("/git/{name}.git/info/refs?service=git-upload-pack", variant="GET info/refs"),
-        Ask("/git/{name}.git/git-upload-pack", headers=GIT, raw="0014command=ls-refs\n0000", variant="POST upload-pack"),
+        Ask(
+            "/git/{name}.git/git-upload-pack", headers=GIT, raw="0014command=ls-refs\n0000", variant="POST upload-pack"
+        ),
         Ask("/git/{name}.git/git-receive-pack", headers=GIT, raw="0000", variant="POST receive-pack"),
     ],
 }
@@ -317,7 +355,10 @@ _POLICY = (
     f'{XML}<d1:replicationPolicy xmlns:d1="http://ns.dataone.org/service/types/v1" replicationAllowed="false" '
     'numberReplicas="0"/>'
 )
-_FAILURE = f'{XML}<error name="SynchronizationFailed" errorCode="0" detailCode="0" identifier="x"><description>d</description></error>'
+_FAILURE = (
+    f'{XML}<error name="SynchronizationFailed" errorCode="0" detailCode="0" identifier="x">'
+    "<description>d</description></error>"
+)
 
 DATAONE: dict[str, Ask | list[Ask]] = {
     "GET /cn/v2": Ask("/cn/v2"),
@@ -340,10 +381,22 @@ DATAONE: dict[str, Ask | list[Ask]] = {
     ],
     "GET /cn/v2/search": Ask("/cn/v2/search/solr/?q=*:*"),
     "POST /cn/v2/synchronize": Ask("/cn/v2/synchronize", parts={"pid": "{pid}"}),
-    "PUT /cn/v2/replicaNotifications": Ask("/cn/v2/replicaNotifications/{pid}", parts={"nodeRef": "urn:node:OPEN", "status": "completed"}),
-    "PUT /cn/v2/replicaMetadata": Ask("/cn/v2/replicaMetadata/{pid}", parts={"replicaMetadata": _REPLICA, "serialVersion": "{serial}"}, prepare="serial"),
-    "PUT /cn/v2/replicaPolicies": Ask("/cn/v2/replicaPolicies/{pid}", parts={"policy": _POLICY, "serialVersion": "{serial}"}, prepare="serial"),
-    "PUT /cn/v2/removeReplicaMetadata": Ask("/cn/v2/removeReplicaMetadata/{pid}", parts={"nodeId": "urn:node:OPEN", "serialVersion": "{serial}"}, prepare="serial"),
+    "PUT /cn/v2/replicaNotifications": Ask(
+        "/cn/v2/replicaNotifications/{pid}", parts={"nodeRef": "urn:node:OPEN", "status": "completed"}
+    ),
+    "PUT /cn/v2/replicaMetadata": Ask(
+        "/cn/v2/replicaMetadata/{pid}",
+        parts={"replicaMetadata": _REPLICA, "serialVersion": "{serial}"},
+        prepare="serial",
+    ),
+    "PUT /cn/v2/replicaPolicies": Ask(
+        "/cn/v2/replicaPolicies/{pid}", parts={"policy": _POLICY, "serialVersion": "{serial}"}, prepare="serial"
+    ),
+    "PUT /cn/v2/removeReplicaMetadata": Ask(
+        "/cn/v2/removeReplicaMetadata/{pid}",
+        parts={"nodeId": "urn:node:OPEN", "serialVersion": "{serial}"},
+        prepare="serial",
+    ),
     "GET /cn/v2/replicaAuthorizations": Ask("/cn/v2/replicaAuthorizations/{pid}?targetNodeSubject=CN%3Dx"),
     "GET /mn/v2": Ask("/mn/v2"),
     "GET /mn/v2/monitor": Ask("/mn/v2/monitor/ping"),
@@ -353,7 +406,9 @@ DATAONE: dict[str, Ask | list[Ask]] = {
     "GET /mn/v2/checksum": Ask("/mn/v2/checksum/{pid}"),
     "GET /mn/v2/isAuthorized": Ask("/mn/v2/isAuthorized/{pid}"),
     "GET /mn/v2/replica": Ask("/mn/v2/replica/{pid}"),
-    "POST /mn/v2/replicate": Ask("/mn/v2/replicate", parts={"sysmeta": "{sysmeta}", "sourceNode": "{node}"}, prepare="sysmeta"),
+    "POST /mn/v2/replicate": Ask(
+        "/mn/v2/replicate", parts={"sysmeta": "{sysmeta}", "sourceNode": "{node}"}, prepare="sysmeta"
+    ),
     "POST /mn/v2/dirtySystemMetadata": Ask("/mn/v2/dirtySystemMetadata", parts={"pid": "{pid}"}),
     "POST /mn/v2/error": Ask("/mn/v2/error", parts={"message": _FAILURE}),
 }
@@ -367,5 +422,5 @@ NO_SUCCESS: dict[str, str] = {
     "POST /api/v1/lists/{id}/confirm": "needs a list that lost many entries; 409 comes after the access checks",
     "POST /lists/{id}/confirm": "as above",
     "DELETE /api/v1/workers/{id}": "needs a lost worker; the only one is online, hence 409 after the access checks",
-    "GET /cn/v2/replicaAuthorizations": "needs a replication in progress to another Member Node; 401 says there is none",
+    "GET /cn/v2/replicaAuthorizations": "needs a replication in progress; 401 says that there is none",
 }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.access.world import World, archive, form
-from tests.replay.serving import Call
+from tests.replay.serving import Call, until
 
 Values = Mapping[str, Any]
 _NODE = """<?xml version="1.0" encoding="UTF-8"?>
@@ -48,6 +48,7 @@ class Fresh:
     def ended(self) -> Values:
         made = self.running()
         self._ask("POST", f"/contexts/{made['own']}/cancel")
+        until(lambda: self._ask("GET", f"/contexts/{made['own']}/wait?seconds=60")["state"] != "RUNNING", "an end")
         return made
 
     def benchmark(self) -> Values:

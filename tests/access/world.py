@@ -19,7 +19,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "read+write": ("read", "write"),
     "admin": ("admin",),
 }
-#: further roles for some operations: (beginning of their names, role, subject); their token has the scopes read and write
+#: further roles for some operations: (beginning of their names, role, subject), with the scopes read and write
 SPECIAL = (("POST /mn/", "coordinating-node", "CN=urn:node:cnSkep,DC=dataone,DC=org"),)
 OBJECTS = ("public", "private")
 #: of each kind: one to show, and one to remove for each role
@@ -53,8 +53,11 @@ class World:
         self.upstream = upstream
         self.wire = Wire(server.url)
         self.tokens = {"admin": server.token}
-        self.values: dict[str, dict[str, str]] = {one: {"visibility": one, "kind": one} for one in OBJECTS}
-        self.shared = {"forge": upstream.forge.url("").rstrip("/"), "open_node": upstream.open_node.base}
+        self.values: dict[str, dict[str, Any]] = {one: {"visibility": one, "kind": one} for one in OBJECTS}
+        self.shared: dict[str, str] = {
+            "forge": upstream.forge.url("").rstrip("/"),
+            "open_node": upstream.open_node.base,
+        }
         self.marks: dict[str, str] = {}
         self.evaluations: dict[str, list[str]] = {}
         self.number = 0
@@ -267,20 +270,13 @@ class World:
             return not running and "running" not in states and all(one["id"] in told for one in contexts)
 
         until(quiet, "benchmarks and tasks to end")
-        # the status of a worker names what it indexed last: this is always the private source
-        self.ask("POST", f"/sources/{self.values['private']['source']}/reindex")
-        until(self._indexed_last, "the private source to be indexed last")
-        until(quiet, "tasks to end")
-
-    def _indexed_last(self) -> bool:
-        named = re.findall(r"src_\w+", json.dumps(self.ask("GET", "/status")["processes"]))
-        return not named or named == [self.values["private"]["source"]]
 
     def _name_the_rest(self) -> None:
         self.shared["worker"] = self.ask("GET", "/workers")[0]["member"]["id"]
         names = {"wrk": "worker", "man": "manager", "crd": "coordinator", "srv": "server"}
         for id in ID.findall(json.dumps(self.ask("GET", "/status"))):
-            self.marks.setdefault(id, names.get(id[:3], id[:3]))
+            if id[:3] in names:
+                self.mark(names[id[:3]], id)
         kinds = {self.values[kind][name]: kind for kind in OBJECTS for name in ("source", "node_source")}
         for listed in self.ask("GET", "/sources?limit=1000")["items"]:
             if listed["id"] not in kinds:
@@ -292,6 +288,8 @@ class World:
                 self.mark(f"{name}-batch", change.get("batch", ""))
         for context in self.ask("GET", "/contexts?limit=1000")["items"]:
             self._name_context(context, kinds)
+        for values in self.values.values():
+            values["messages"] = len(self.ask("GET", f"/topics/{values['topic']}/messages?max=1000")["messages"])
         for kind in OBJECTS:
             made = self.ask("GET", f"/evaluations?benchmark={self.values[kind]['benchmark']}")["items"]
             assert len(made) == EVALUATIONS, made

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from skep.dataone.types import AccessPolicy, AccessRule
 from skep.testing.documents import EML_21, ORE, eml, resource_map
@@ -27,7 +28,11 @@ class Upstream:
 
 @contextmanager
 def upstream(folder: Path) -> Iterator[Upstream]:
-    with Forge(folder) as forge, MemberNode("urn:node:OPEN", token=NODE_TOKEN) as opened, MemberNode("urn:node:CLOSED") as closed:
+    with (
+        Forge(folder) as forge,
+        MemberNode("urn:node:OPEN", token=NODE_TOKEN) as opened,
+        MemberNode("urn:node:CLOSED") as closed,
+    ):
         _repositories(forge)
         _objects(opened, closed)
         yield Upstream(forge, opened, closed)
@@ -66,5 +71,5 @@ def _objects(opened: MemberNode, closed: MemberNode) -> None:
     closed.put("hidden.meta.2", eml("Hidden moraine"), EML_21, **_dated(5))
 
 
-def _dated(n: int) -> dict[str, int]:
+def _dated(n: int) -> dict[str, Any]:
     return {"date_uploaded": _DATE + n * 1000, "date_sys_metadata_modified": _DATE + n * 1000}
