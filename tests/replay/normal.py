@@ -28,12 +28,15 @@ RULES = {
     "fault": "an internal error is named at random in the answer and the log",
     "order": "changes of one batch have one time and are listed by a digest of random ids; sorted by what they say",
     "bytes": "the size of a topic counts the digits of times",
+    "methods": "the methods that a route allows are a set: sorted",
     "date": "the header `date`, and headers of the connection",
     "manifest": "a manifest and its ETag hold times of fetches; the names in it are compared",
 }
-_ID = re.compile(r"\b([a-z]{3})_(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})\b")
+_ID = re.compile(r"(?<![a-z0-9_])([a-z]{3})_(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})\b")
 _TOKEN = re.compile(r"\bskepm?_[a-z2-7]{50,60}\b|\bskepj\w*_[\w-]{40,}")
 _HASH = re.compile(r'(?<=")[0-9a-f]{16}(?=")')
+_METHODS = re.compile(r"\b(?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE)(?:, (?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE))+")
+_QTIME = re.compile(r'(name="QTime">)\d+')
 _DOING = re.compile(r"\bidle(?:, last task: [^\"<\n]*)?")
 _ISO = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
 _AGO = re.compile(
@@ -79,7 +82,8 @@ class Names:
         text = _TOKEN.sub(lambda found: self.name("token", found[0]), text)
         text = _ID.sub(lambda found: self.name(found[1], found[0]), text)
         text = _ASSET.sub(r"\1<asset>", _FAULT.sub(r"\1<fault>", text))
-        text = _DOING.sub("<doing>", text)
+        text = _QTIME.sub(r"\1<duration>", _DOING.sub("<doing>", text))
+        text = _METHODS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
         text = _ISO.sub(_today(_iso), text)
         text = _HTTP.sub(_today(lambda one: parsedate_to_datetime(one).timestamp()), text)
         text = _SECONDS.sub(_today(float), text)

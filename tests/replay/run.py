@@ -100,7 +100,9 @@ class Side:
         elif "parts" in line:
             headers["content-type"] = "multipart/form-data; boundary=a-boundary"
             parts = self._filled(line["parts"]).items()
-            form = [f'--a-boundary\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in parts]
+            form = [
+                f'--a-boundary\r\nContent-Disposition: form-data; name="{k}"{_file(v)}\r\n\r\n{v}\r\n' for k, v in parts
+            ]
             body = ("".join(form) + "--a-boundary--\r\n").encode()
         elif "raw" in line:
             body = line["raw"].encode()
@@ -148,6 +150,11 @@ class Side:
         if not found or begins != "data" or not rest.startswith(("{", "[")):
             return self.names.text(renames.text(line, path, page=False))
         return f"data: {json.dumps(self.names.json(renames.answer(json.loads(rest), path)))}"
+
+
+def _file(value: str) -> str:
+    """A document travels as a file, a text as a value."""
+    return '; filename="x.xml"\r\nContent-Type: text/xml' if value.startswith("<") else ""
 
 
 def _documents(raw: bytes, media: str) -> Iterator[bytes]:

@@ -13,6 +13,15 @@ HTML = {"accept": "text/html"}
 NEVER = 'os == "never"'
 NODE_PATHS = ("node", "node/urn:node:OPEN", "node/x", "monitor/ping", "formats/text/csv", "zzz", "")
 Scene = Callable[["Corpus"], None]
+NODE = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<d1:node xmlns:d1="http://ns.dataone.org/service/types/v2.0" '
+    'replicate="false" synchronize="true" type="mn" state="up"><identifier>{urn}</identifier><name>n</name>'
+    "<description>d</description><baseURL>{base}</baseURL><services>"
+    '<service name="MNCore" version="v2" available="true"/><service name="MNRead" version="v2" available="true"/>'
+    '</services><synchronization><schedule hour="*" mday="*" min="0/5" mon="*" sec="0" wday="?" year="*"/>'
+    "</synchronization><subject>CN={urn},DC=dataone,DC=org</subject><contactSubject>CN=tester</contactSubject>"
+    "</d1:node>"
+)
 OUT = """echo '{"metric": "time", "value": 1.5, "unit": "s"}' > out.jsonl"""
 
 
@@ -62,12 +71,19 @@ def _list(c: "Corpus") -> None:
 
 def _nodes(c: "Corpus") -> None:
     c.api("PUT", "/credentials/node", json={"host": "{node_host}", "token": NODE_TOKEN, "public": True})
+    # a node that registers itself has one connection before its harvest begins: objects come in order
+    c.ask("POST", "/cn/v2/node", parts={"node": NODE.format(urn="urn:node:OPEN", base="{open_node}")})
+    c.api("PATCH", "/dataone/nodes/urn:node:OPEN", json={"connections": 1})
     for base, urn, visibility, objects in (
         ("{open_node}", "urn:node:OPEN", "public", 4),
         ("{closed_node}", "urn:node:CLOSED", "private", 1),
     ):
-        name, keep = c.keeps("source", "source.id")
-        c.api("POST", "/sources", json={"url": base, "kind": "dataone", "visibility": visibility}, keep=keep)
+        name, keep = c.keeps("source", "id" if visibility == "public" else "source.id")
+        if visibility == "public":
+            c.api("POST", f"/dataone/nodes/{urn}/approve")
+            c.api("GET", f"/source?ref={base}", until=["state", "==", "current"], keep=keep)
+        else:
+            c.api("POST", "/sources", json={"url": base, "kind": "dataone", "visibility": visibility}, keep=keep)
         c.api("GET", f"/sources/{name}/changes?limit=100", until=["items", "len", objects])
         c.api("GET", "/dataone/index", until=["waiting", "==", 0])
         c.known["source"].append(name)
@@ -143,7 +159,7 @@ def topic(c: "Corpus") -> None:
         c.api("GET", f"/topics/{name}{path}", c.role())
     c.api("GET", f"/topics/{name}/follow?offset=0", role, blocks=1)
     _group(c, name, role)
-    c.api("PATCH", f"/topics/{name}", c.role(), json={"retain_seconds": 60.0})
+    c.api("PATCH", f"/topics/{name}", c.role(), json={"retain_seconds": 2_592_000.0})
     c.api("POST", f"/topics/{name}/trim", c.role(), json={"before": 1})
     c.ask("GET", f"/topics/{name}", c.role(), headers=HTML)
     c.known.setdefault("topic", []).append(name)
@@ -207,7 +223,7 @@ def work(c: "Corpus") -> None:
     """A context that no worker can run; to end it is what a person does."""
     name, keep = c.keeps("context", "id")
     source = c.some("source")
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"name": "a", "argv": ["true"], "selector": NEVER},
         {"name": "b", "argv": ["true"], "needs": [{"task": "a"}]},
     ]
