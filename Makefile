@@ -6,7 +6,7 @@ PYTESTS = .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-wor
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-fast long chaos chaos-selftest lint lock docs bench
+.PHONY: run test test-fast long chaos chaos-selftest lint lock docs bench replay
 
 run: .venv/.run
 	@exec .venv/bin/skep up --data ./skep-data --add "$(CURDIR)"
@@ -35,6 +35,10 @@ chaos: .venv/.test
 chaos-selftest: .venv/.test
 	./scripts/test-needs
 	$(PY) -m tests.chaos.selftest --seed $(or $(SEED),1) --minutes $(or $(MINUTES),1) --runs $(or $(RUNS),3) $(BUGS)
+
+# 3,000 requests answered by the revision OLD and by this tree; REPLAY='--limit 100 --only PATTERN'
+replay: .venv/.test
+	./scripts/replay --old $(OLD) $(REPLAY)
 
 lint: .venv/.test
 	.venv/bin/ruff check

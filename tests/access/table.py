@@ -36,9 +36,9 @@ _BY_KIND = {
     *("source", "list", "running", "ended", "benchmark", "switched", "evaluation", "rule", "own_or_built_in"),
     *("member", "left", "consumer", "node_document", "serial", "sysmeta", "hook"),
 }
-_SOURCES = {f"{kind}-{what}" for kind in OBJECTS for what in ("source", "list-source", "node")}
-#: names that are in an answer or not by chance: a worker's status names what it indexed at its last heartbeat
-BY_CHANCE = {"GET /api/v1/status": _SOURCES, "GET /status": _SOURCES}
+#: names that are in an answer or not by chance: the status of a process names what it did at its last heartbeat
+BY_CHANCE = {"GET /api/v1/status", "GET /status"}
+_DONE = re.compile(r"-(?:source|node|task|context)$")
 
 
 class Wrong(Exception):
@@ -139,7 +139,7 @@ class Asking:
         own = {str(made[name]): "own" for name in ("own", "own_task") if name in made}
         given = world.seen(f"{call.path} {(call.body or b'').decode('utf-8', 'replace')}", own)
         names = {one for one in world.seen(_told(reply), own) if one not in given or not _repeats(reply, one)}
-        names = {one for one in names if not (operation in BY_CHANCE and one in BY_CHANCE[operation])}
+        names = {one for one in names if not (operation in BY_CHANCE and _DONE.search(one))}
         unknown = {one for one in names if one.startswith("unknown:")}
         if unknown and reads:
             raise Wrong(
