@@ -223,7 +223,7 @@ class World:
     def _others(self) -> None:
         """What has no visibility of its own, and what belongs to a caller."""
         self.push("tool")
-        self.mark("package", "org.example/tool", "tool-1.0")
+        self.mark("package", "org.example/tool", "tool-1.0", '"name":"tool"')
         for topic in ("news", "other"):
             self.ask("POST", "/topics", {"name": topic})
         self.mark("own-topic", '"news"', "topics/news")

@@ -37,7 +37,10 @@ _TOKEN = re.compile(r"\bskepm?_[a-z2-7]{50,60}\b|\bskepj\w*_[\w-]{40,}")
 _HASH = re.compile(r'(?<=")[0-9a-f]{16}(?=")')
 _METHODS = re.compile(r"\b(?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE)(?:, (?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE))+")
 _QTIME = re.compile(r'(name="QTime">)\d+')
-_DOING = re.compile(r"\bidle(?:, last task: [^\"<\n]*)?|\bWorking on: [^\"<\n]*")
+_DOING = re.compile(
+    r"\bidle(?:, last task: [^\"<\n]*)?|\bWorking on: [^\"<\n]*"
+    r"|\b(?:fetching|indexing|index|running) (?:src_|tsk_|http)[^\"<\n]*"
+)
 _ISO = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
 _AGO = re.compile(
     r"\b(?:in )?\d+(?:\.\d+)? (?:ms|s|min|h|d|seconds?|minutes?|hours?|days?)(?: ago)?\b|\bjust now\b|\bnow\b"
