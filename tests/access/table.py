@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from skep.testing.server import free_port
-from tests.access.fixtures import ALL, FIXTURES, NO_SUCCESS, Ask
+from tests.access.fixtures import ALL, FIXTURES, NO_SUCCESS, RequestTemplate
 from tests.access.fresh import Fresh
 from tests.access.world import OBJECTS, ROLES, SPECIAL, World, form
 from tests.replay.serving import Call, Reply, SkepProcess
@@ -41,7 +41,7 @@ BY_CHANCE = {"GET /api/v1/status", "GET /status"}
 _DONE = re.compile(r"-(?:source|node|task|context)$")
 
 
-class Wrong(Exception):
+class BadFixture(Exception):
     """The table cannot be made: a fixture is missing or not good enough."""
 
 
@@ -81,6 +81,7 @@ def _columns(folder: Path, up: Upstream, name: str, plant: str, only: str) -> Ce
         "task_packages": ["*"],
         "dataone_copies_for": f"http://127.0.0.1:{port}/cn",
         "dataone_index_within": 0.2,
+        "member_seconds": 300.0,
         **SETTINGS[name],
     }
     command = [sys.executable, str(SERVE)]
@@ -91,18 +92,20 @@ def _columns(folder: Path, up: Upstream, name: str, plant: str, only: str) -> Ce
         except AssertionError as error:
             raise AssertionError(f"{error}{server.tail()}") from error
         operations = checked(json.loads(routes.read_text()))
-        return Asking(world).cells([one for one in operations if only in one])
+        return TableRun(world).cells([one for one in operations if only in one])
 
 
 def checked(operations: Sequence[str]) -> Sequence[str]:
     """All of them, when each has a fixture and each fixture an operation."""
     missing, left = sorted(set(operations) - set(FIXTURES)), sorted(set(FIXTURES) - set(operations))
     if missing or left:
-        raise Wrong(f"operations without a request in tests/access/fixtures.py: {missing}; requests without: {left}")
+        raise BadFixture(
+            f"operations without a request in tests/access/fixtures.py: {missing}; requests without: {left}"
+        )
     return operations
 
 
-class Asking:
+class TableRun:
     def __init__(self, world: World) -> None:
         self._world = world
 
@@ -117,7 +120,7 @@ class Asking:
         _need_success(operations, found)
         return found
 
-    def _of(self, operation: str, ask: Ask, reads: bool) -> Cells:
+    def _of(self, operation: str, ask: RequestTemplate, reads: bool) -> Cells:
         name = f"{operation} [{ask.variant}]" if ask.variant else operation
         found: Cells = {}
         for kind in self._kinds(ask):
@@ -125,11 +128,11 @@ class Asking:
                 found[name, role, kind] = self._cell(operation, ask, role, kind, reads)
         return found
 
-    def _kinds(self, ask: Ask) -> Sequence[str]:
+    def _kinds(self, ask: RequestTemplate) -> Sequence[str]:
         names = set(_NAME.findall(repr(ask))) & set(self._world.values["public"])
         return OBJECTS if names or ask.prepare in _BY_KIND else ("-",)
 
-    def _cell(self, operation: str, ask: Ask, role: str, kind: str, reads: bool) -> tuple[str, str]:
+    def _cell(self, operation: str, ask: RequestTemplate, role: str, kind: str, reads: bool) -> tuple[str, str]:
         world, n = self._world, self._world.fresh()
         of = "public" if kind == "-" else kind
         made = Fresh(world, of, role, n).make(ask.prepare) if ask.prepare else {}
@@ -138,17 +141,17 @@ class Asking:
         reply = world.send(role, call)
         own = {str(made[name]): "own" for name in ("own", "own_task") if name in made}
         given = world.seen(f"{call.path} {(call.body or b'').decode('utf-8', 'replace')}", own)
-        names = {one for one in world.seen(_told(reply), own) if one not in given or not _repeats(reply, one)}
+        names = {one for one in world.seen(_text_of(reply), own) if one not in given or not _repeats(reply, one)}
         names = {one for one in names if not (operation in BY_CHANCE and _DONE.search(one))}
         unknown = {one for one in names if one.startswith("unknown:")}
         if unknown and reads:
-            raise Wrong(
+            raise BadFixture(
                 f"{operation} as {role} returned ids that the world does not know: {unknown}: {reply.text[:3000]}"
             )
         return str(reply.status), " ".join(sorted(names - unknown | ({"new"} if unknown else set()))) or "-"
 
 
-def _variants(given: Ask | list[Ask]) -> list[Ask]:
+def _variants(given: RequestTemplate | list[RequestTemplate]) -> list[RequestTemplate]:
     return given if isinstance(given, list) else [given]
 
 
@@ -156,11 +159,11 @@ def _special(operation: str) -> list[str]:
     return [role for begins, role, _ in SPECIAL if operation.startswith(begins)]
 
 
-def _only_reads(operation: str, ask: Ask) -> bool:
+def _only_reads(operation: str, ask: RequestTemplate) -> bool:
     return operation.startswith("GET ") and not ask.prepare
 
 
-def built(operation: str, ask: Ask, values: Mapping[str, Any]) -> Call:
+def built(operation: str, ask: RequestTemplate, values: Mapping[str, Any]) -> Call:
     method = operation.split(maxsplit=1)[0]
     if method == "ASGI":
         method = ask.variant.split(maxsplit=1)[0]
@@ -194,7 +197,7 @@ def filled(given: Any, values: Mapping[str, Any]) -> Any:
     return _NAME.sub(lambda found: str(values.get(found[1], found[0])), given)
 
 
-def _told(reply: Reply) -> str:
+def _text_of(reply: Reply) -> str:
     """All that an answer gives away."""
     body = gzip.decompress(reply.body).decode() if reply.body[:2] == b"\x1f\x8b" else reply.text
     return f"{reply.header('location')}\n{body}"
@@ -217,7 +220,7 @@ def _need_success(operations: Sequence[str], found: Cells) -> None:
         if good == (operation in NO_SUCCESS):
             wrong.append(f"{operation}: as admin {of_admin}")
     if wrong:
-        raise Wrong("the fixture is not good enough, or NO_SUCCESS is wrong: " + "; ".join(wrong))
+        raise BadFixture("the fixture is not good enough, or NO_SUCCESS is wrong: " + "; ".join(wrong))
 
 
 def differences(recorded: str, now: str) -> list[str]:
@@ -233,7 +236,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         table = computed(only=args.only)
-    except Wrong as error:
+    except BadFixture as error:
         sys.stderr.write(f"{error}\n")
         return 2
     if args.command == "record":

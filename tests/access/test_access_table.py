@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.access.fixtures import FIXTURES
-from tests.access.table import FILE, Wrong, _need_success, checked, computed, differences, recorded
+from tests.access.table import FILE, BadFixture, _need_success, checked, computed, differences, recorded
 
 
 def test_access_of_every_operation_is_as_recorded() -> None:
@@ -54,11 +54,11 @@ def test_access_table_with_one_changed_cell_differs_in_that_cell(seed: int) -> N
 
 
 def test_access_table_with_a_new_operation_without_request_is_refused() -> None:
-    with pytest.raises(Wrong, match="GET /brand-new"):
+    with pytest.raises(BadFixture, match="GET /brand-new"):
         checked([*FIXTURES, "GET /brand-new"])
 
 
 def test_access_table_without_success_for_an_admin_is_refused() -> None:
     cells = {("GET /x", "admin", "-"): ("404", "-"), ("GET /x", "read", "-"): ("200", "-")}
-    with pytest.raises(Wrong, match="GET /x"):
+    with pytest.raises(BadFixture, match="GET /x"):
         _need_success(["GET /x"], cells)

@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from typing import Any
 
-from tests.replay.serving import Call, Reply, SkepProcess, Wire, until
+from tests.replay.serving import Call, HttpClient, Reply, SkepProcess, until
 from tests.replay.upstream import NODE_TOKEN, Upstream
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -26,7 +26,7 @@ OBJECTS = ("public", "private")
 EVALUATIONS = 1 + len(ROLES)
 #: ids that a server makes: a prefix and a ULID, or a prefix and a digest
 ID = re.compile(r"\b[a-z]{3}_(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})\b")
-#: ids of messages, which are no objects
+#: ids of messages, which are not objects
 EVENTS = {"tke": "event-of-a-task", "mat": "event-of-a-search"}
 _REPOSITORIES = {"public": ("pub", "alpha", "open"), "private": ("sec", "omega", "hidden")}
 _NODES = {"public": "urn:node:OPEN", "private": "urn:node:CLOSED"}
@@ -51,7 +51,7 @@ class World:
     def __init__(self, server: SkepProcess, upstream: Upstream) -> None:
         self.server = server
         self.upstream = upstream
-        self.wire = Wire(server.url)
+        self.http = HttpClient(server.url)
         self.tokens = {"admin": server.token}
         self.values: dict[str, dict[str, Any]] = {one: {"visibility": one, "kind": one} for one in OBJECTS}
         self.shared: dict[str, str] = {
@@ -67,7 +67,7 @@ class World:
     def send(self, role: str, call: Call) -> Reply:
         token = self.tokens.get(role, "")
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        return self.wire.send(Call(call.method, call.path, {**headers, **call.headers}, call.body, call.blocks))
+        return self.http.send(Call(call.method, call.path, {**headers, **call.headers}, call.body, call.blocks))
 
     def ask(self, method: str, path: str, body: Any = None, role: str = "admin") -> Any:
         """A request that has to succeed; its JSON."""
@@ -265,9 +265,9 @@ class World:
         def quiet() -> bool:
             running = self.ask("GET", "/contexts?state=RUNNING&limit=1000")["items"]
             states = [one["state"] for one in self.ask("GET", "/benchmarks")["items"]]
-            told = json.dumps(self.ask("GET", "/topics/skep.tasks/messages?max=1000"))
+            published = json.dumps(self.ask("GET", "/topics/skep.tasks/messages?max=1000"))
             contexts = self.ask("GET", "/contexts?limit=1000")["items"]
-            return not running and "running" not in states and all(one["id"] in told for one in contexts)
+            return not running and "running" not in states and all(one["id"] in published for one in contexts)
 
         until(quiet, "benchmarks and tasks to end")
 

@@ -62,7 +62,7 @@ _LEASES = {"ticket", "member", "token", "join"}
 _HEADERS = {"date", "connection", "keep-alive", "server", "transfer-encoding", "content-length"}
 
 
-class Names:
+class AnswerNormalizer:
     """Of one server: what it made, in the order in which it was shown first."""
 
     def __init__(self, url: str, folder: str, python: str) -> None:

@@ -22,13 +22,19 @@ from urllib.parse import quote, urlencode
 
 from skep.testing.server import free_port
 from tests.replay import corpus
-from tests.replay.normal import Names
+from tests.replay.normal import AnswerNormalizer
 from tests.replay.renames import DEFAULT, Renames
-from tests.replay.serving import Call, Reply, SkepProcess, Wire, until
+from tests.replay.serving import Call, HttpClient, Reply, SkepProcess, until
 from tests.replay.upstream import upstream
 
 ROOT = Path(__file__).parents[2]
-SETTINGS: dict[str, Any] = {"allow_networks": ["127.0.0.0/8"], "task_commands": ["*"], "dataone_index_within": 0.2}
+#: members of groups and what is taken from a space must outlast a machine that stands still for a while
+SETTINGS: dict[str, Any] = {
+    "allow_networks": ["127.0.0.0/8"],
+    "task_commands": ["*"],
+    "dataone_index_within": 0.2,
+    "member_seconds": 300.0,
+}
 _NAME = re.compile(r"\{([\w./-]+(?::[\w./-]+)?)\}")
 Line = Mapping[str, Any]
 
@@ -49,8 +55,8 @@ class Side:
 
     def __init__(self, server: SkepProcess, values: Mapping[str, str], renames: Renames, python: str) -> None:
         self.server = server
-        self.wire = Wire(server.url)
-        self.names = Names(server.url, str(server.data), python)
+        self.http = HttpClient(server.url)
+        self.names = AnswerNormalizer(server.url, str(server.data), python)
         #: what the newer version calls otherwise; empty for the older one
         self.renames = renames
         self.values = {**values, "token:admin": server.token, "token:wrong": "skep_" + "a" * 52}
@@ -58,9 +64,9 @@ class Side:
     def ask(self, line: Line) -> Reply:
         call = self._call(line)
         if "until" not in line:
-            reply = self.wire.send(call)
+            reply = self.http.send(call)
         else:
-            reply = until(lambda: self._if_so(self.wire.send(call), line), f"{call.method} {call.path} {line['until']}")
+            reply = until(lambda: self._if_so(self.http.send(call), line), f"{call.method} {call.path} {line['until']}")
         if reply.status < 300:
             for name, path in line.get("keep", {}).items():
                 self.values[name] = _part(reply.json(), self._keys(path, line))

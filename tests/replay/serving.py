@@ -51,12 +51,12 @@ class Call:
     blocks: int = 0
 
 
-class Wire:
+class HttpClient:
     """One connection that is kept open; a connection that the server closed is opened again."""
 
     def __init__(self, url: str) -> None:
         self._host = url.removeprefix("http://")
-        self._line = self._connect()
+        self._connection = self._connect()
 
     def _connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self._host, timeout=_WAIT_SECONDS)
@@ -64,10 +64,10 @@ class Wire:
     def send(self, call: Call) -> Reply:
         for last in (False, True):
             try:
-                self._line.request(call.method, call.path, call.body, dict(call.headers))
-                return self._read(self._line.getresponse(), call.blocks)
+                self._connection.request(call.method, call.path, call.body, dict(call.headers))
+                return self._read(self._connection.getresponse(), call.blocks)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                self._line.close()
+                self._connection.close()
                 if last:
                     raise
         raise AssertionError("unreachable")
@@ -79,11 +79,11 @@ class Wire:
         body = b""
         while body.count(b"\n\n") < blocks and (line := answer.readline()):
             body += line
-        self._line.close()
+        self._connection.close()
         return Reply(answer.status, headers, body)
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
 
 class SkepProcess:

@@ -86,8 +86,8 @@ def test_renames_translate_requests_and_answers(tmp_path: Path) -> None:
     assert renames.path("/api/v1/search?q=a&lines=3") == "/api/v1/search?q=a&limit=3"
     assert renames.path("/api/v1/log?lines=3") == "/api/v1/log?lines=3"
     answer = {"places": [{"state": "asking", "message": "there is no x"}]}
-    told = {"offsets": [{"state": "needs_approval", "message": "unknown: x"}]}
-    assert renames.answer(answer, "/api/v1/x") == told
+    translated = {"offsets": [{"state": "needs_approval", "message": "unknown: x"}]}
+    assert renames.answer(answer, "/api/v1/x") == translated
     assert renames.text("Next look", "/", page=True) == "Next poll"
     assert renames.text("Next look", "/", page=False) == "Next look"
 
