@@ -21,6 +21,7 @@ from skep.testing.server import free_port
 from tests.access.fixtures import ALL, FIXTURES, NO_SUCCESS, RequestTemplate
 from tests.access.fresh import Fresh
 from tests.access.world import OBJECTS, ROLES, SPECIAL, World, form
+from tests.replay.renames import DEFAULT, Renames
 from tests.replay.serving import Call, Reply, SkepProcess
 from tests.replay.upstream import Upstream, upstream
 
@@ -59,11 +60,18 @@ def computed(names: Sequence[str] = tuple(SETTINGS), plant: str = "", only: str 
 
 
 def recorded(names: Sequence[str] = tuple(SETTINGS), only: str = "") -> str:
-    """The same part of the recorded table."""
+    """The same part of the recorded table; routes that docs/project/renames.tsv renames have their new names."""
     head, *lines = FILE.read_text().splitlines()
+    renames = Renames.read(DEFAULT)
+    lines = sorted(_renamed(line, renames) for line in lines)
     chosen = [n for n, title in enumerate(head.split("\t")) if title in _head(names).split("\t")]
     kept = [head, *(line for line in lines if only in line.split("\t")[0])]
     return "".join("\t".join(line.split("\t")[n] for n in chosen) + "\n" for line in kept)
+
+
+def _renamed(line: str, renames: Renames) -> str:
+    method, _, rest = line.partition(" ")
+    return f"{method} {renames.route(rest)}"
 
 
 def _head(names: Sequence[str]) -> str:
@@ -92,7 +100,10 @@ def _columns(folder: Path, up: Upstream, name: str, plant: str, only: str) -> Ce
         except AssertionError as error:
             raise AssertionError(f"{error}{server.tail()}") from error
         operations = checked(json.loads(routes.read_text()))
-        return TableRun(world).cells([one for one in operations if only in one])
+        try:
+            return TableRun(world).cells([one for one in operations if only in one])
+        finally:
+            world.http.close()
 
 
 def checked(operations: Sequence[str]) -> Sequence[str]:

@@ -26,16 +26,18 @@ RULES = {
     "folder": "each server has a data folder of its own, and its own Python",
     "poll": "when a source is polled next is drawn at random; how often it failed depends on the moment",
     "fault": "an internal error is named at random in the answer and the log",
-    "order": "changes of one batch have one time and are listed by a digest of random ids; sorted by what they say",
+    "order": "changes of one batch, and tokens, are listed by a random digest; sorted by what they say",
     "bytes": "the size of a topic counts the digits of times",
     "methods": "the methods that a route allows are a set: sorted",
+    "metric": "values of metrics are counts of what this machine did; names and labels are compared",
     "date": "the header `date`, and headers of the connection",
     "manifest": "a manifest and its ETag hold times of fetches; the names in it are compared",
 }
 _ID = re.compile(r"(?<![a-z0-9_])([a-z]{3})_(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})\b")
 _TOKEN = re.compile(r"\bskepm?_[a-z2-7]{50,60}\b|\bskepj\w*_[\w-]{40,}")
-_HASH = re.compile(r'(?<=")[0-9a-f]{16}(?=")')
+_RANDOM = re.compile(r"chg_\w+|[0-9a-f]{16}")
 _METHODS = re.compile(r"\b(?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE)(?:, (?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE))+")
+_METRIC = re.compile(r"^(skep_\w+(?:\{[^}]*\})?) \S+$", re.MULTILINE)
 _QTIME = re.compile(r'(name="QTime">)\d+')
 _DOING = re.compile(
     r"\bidle(?:, last task: [^\"<\n]*)?|\bWorking on: [^\"<\n]*"
@@ -52,7 +54,7 @@ _FAULT = re.compile(r"(tells more under )[0-9a-f]{8}")
 #: fields of JSON that hold a duration
 _DURATIONS = {"took", "seconds", "elapsed", "QTime", "took_ms", "expires_in", "wait"}
 _SAMPLES = {"memory_used", "memory_free", "disk", "disk_free", "load", "cpu_percent", "sampled_at", "network_in"} | {
-    *("network_out", "boot", "pid"),
+    *("network_out", "boot", "pid", "ended"),
 }
 _POLLS = {"next_poll", "poll_interval", "failures", "not_before", "next_at"}
 _SIZES = {"bytes"}
@@ -87,6 +89,7 @@ class AnswerNormalizer:
         text = _ID.sub(lambda found: self.name(found[1], found[0]), text)
         text = _ASSET.sub(r"\1<asset>", _FAULT.sub(r"\1<fault>", text))
         text = _QTIME.sub(r"\1<duration>", text)
+        text = _METRIC.sub(r"\1 <value>", text)
         text = _METHODS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
         text = _ISO.sub(_today(_iso), text)
         text = _HTTP.sub(_today(lambda one: parsedate_to_datetime(one).timestamp()), text)
@@ -127,10 +130,12 @@ class AnswerNormalizer:
 
 
 def _ordered(items: list[Any]) -> list[Any]:
-    """Changes in the order of what they say; any other list as it is."""
-    if not items or not all(isinstance(one, dict) and str(one.get("id")).startswith("chg_") for one in items):
+    """Changes and tokens in the order of what they say; any other list as it is."""
+    if not items or not all(isinstance(one, dict) and _RANDOM.fullmatch(str(one.get("id"))) for one in items):
         return items
-    return items if "offset" in items[0] else sorted(items, key=lambda one: _ID.sub(r"\1", json.dumps(one)))
+    if "offset" in items[0]:  # messages have an order
+        return items
+    return sorted(items, key=lambda one: _ID.sub(r"\1", json.dumps({**one, "id": ""})))
 
 
 def _ordered_lines(page: str) -> str:

@@ -27,6 +27,11 @@ def node_calls(c: "Corpus") -> None:
     }
     c.ask("GET", f"{prefix}/object?{urlencode({k: v for k, v in listing.items() if v})}", c.role())
     c.ask("GET", f"{prefix}/changed", c.role())
+    c.ask(
+        "GET",
+        f"/mn/v2/{c.dice.choice(('node', 'object', f'object/{pid}', f'meta/{pid}', 'monitor/ping', 'x'))}",
+        c.role(),
+    )
     c.ask("POST", f"{prefix}/reserve", c.role(), parts={"pid": f"reserved.{c.number()}"})
     c.ask("GET", f"/record?id={pid}", c.role(), headers=HTML)
     c.api("GET", f"/dataone/explain?pid={pid}", c.role())
@@ -201,7 +206,7 @@ def reads(c: "Corpus") -> None:
             "/topics",
             "/log?level=error",
             "/audit?about=token.revoke",
-            "/tokens?limit=1",
+            "/tokens?limit=1000",
             "/workers/load",
         ),
     )
@@ -270,7 +275,7 @@ def mistakes(c: "Corpus") -> None:
         "/contexts",
         "/tasks",
         "/rules",
-        "/tokens",
+        "/tokens?limit=1000",
         "/results",
         "/lists",
         "/benchmarks",

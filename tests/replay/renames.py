@@ -52,7 +52,7 @@ class Renames:
     def route(self, path: str) -> str:
         """The longest beginning that is renamed decides."""
         for old, new in sorted(self.of("route", path).items(), key=lambda one: len(one[0]), reverse=True):
-            pattern = re.sub(r"\\\{\w+\\\}", "([^/?]+)", re.escape(old)) + r"(?=[/?]|$)"
+            pattern = re.sub(r"\\\{\w+\\\}", "([^/?]+)", re.escape(old)) + r"(?=[/?\s]|$)"
             if found := re.match(pattern, path):
                 return re.sub(r"\{\w+\}", "{}", new).format(*found.groups()) + path[found.end() :]
         return path

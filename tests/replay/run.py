@@ -5,6 +5,7 @@ the older one are translated by the table of renames, and what may differ is nam
 """
 
 import argparse
+import base64
 import difflib
 import gzip
 import json
@@ -112,6 +113,8 @@ class Side:
             body = ("".join(form) + "--a-boundary--\r\n").encode()
         elif "raw" in line:
             body = line["raw"].encode()
+        elif "base64" in line:
+            body = base64.b64decode(line["base64"])
         return Call(line["method"], path, headers, body, line.get("blocks", 0))
 
     def _filled(self, given: Any) -> Any:
@@ -197,11 +200,8 @@ def replayed(old: Side, new: Side, lines: Sequence[Line], only: str = "") -> Ite
 
 
 @contextmanager
-def sides(
-    old: Sequence[str], new: Sequence[str], renames: Renames, folder: Path, **environment: str
-) -> Iterator[tuple[Side, Side]]:
-    """Both servers with empty data, in front of one upstream; `environment` is for the newer one."""
-    changed = renames.names(SETTINGS, "setting", "")
+def sides(old: Sequence[str], new: Sequence[str], renames: Renames, folder: Path) -> Iterator[tuple[Side, Side]]:
+    """Both servers with empty data, in front of one upstream."""
     with upstream(folder / "upstream") as up:
         values = {
             "forge": up.forge.url("").rstrip("/"),
@@ -210,13 +210,25 @@ def sides(
             "node_host": up.open_node.base.split("/")[2],
         }
         with (
-            SkepProcess(old, folder / "old", free_port(), SETTINGS) as first,
-            SkepProcess(new, folder / "new", free_port(), changed, **environment) as second,
+            _started(old, folder / "old", Renames()) as first,
+            _started(new, folder / "new", renames) as second,
         ):
-            yield (
+            made = (
                 Side(first.ready(), values, Renames(), old[0]),
                 Side(second.ready(), values, renames, new[0]),
             )
+            try:
+                yield made
+            finally:
+                for side in made:
+                    side.http.close()
+
+
+def _started(command: Sequence[str], data: Path, renames: Renames) -> SkepProcess:
+    """It is its own Coordinating Node, so that it serves the API of a Member Node as well."""
+    port = free_port()
+    settings = SETTINGS | {"dataone_copies_for": f"http://127.0.0.1:{port}/cn"}
+    return SkepProcess(command, data, port, renames.names(settings, "setting", ""))
 
 
 @contextmanager

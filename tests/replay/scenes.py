@@ -1,9 +1,13 @@
 """What people and programs do with a Skep, as requests: things are made, used and removed."""
 
+import base64
+import io
+import zipfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from tests.replay.duties import clicked_context, forms, nodes_tell, operator
 from tests.replay.questions import HTML, git, mistakes, node_calls, pages_of_search, reads, search, solr
 from tests.replay.upstream import NODE_TOKEN
 
@@ -259,6 +263,8 @@ def rule(c: "Corpus") -> None:
     )
     c.ask("POST", f"/rules/{name}/{c.dice.choice(('enable', 'disable'))}", c.role(), form={}, headers=HTML)
     c.ask("GET", "/rules", c.role(), headers=HTML)
+    c.api("POST", f"/rules/{name}/fire", c.dice.choice(("read", "private", "none")), json={"source": c.some("source")})
+    c.api("POST", f"/rules/{name}/fire", json={"source": "no-such-source"})
     c.api("DELETE", f"/rules/{name}", c.role())
     c.api("DELETE", f"/rules/{name}")
 
@@ -272,6 +278,30 @@ def results(c: "Corpus") -> None:
         c.api("GET", f"/results{path}?where={where}", c.role())
     c.api("GET", f"/results?order={c.dice.choice(('value', '-value', 'metric', 'zzz'))}&fields=metric,value", c.role())
     c.ask("GET", f"/results?where={where}", c.role(), headers=HTML)
+
+
+def package(c: "Corpus") -> None:
+    name, role = f"tool{c.number()}", c.dice.choice(("admin", "write"))
+    ref = f"/packages/org.example/{name}/1.0"
+    c.api("POST", "/packages", role, base64=_archive(name))
+    c.api("POST", "/packages", c.role(), base64=_archive(name))
+    c.api("GET", f"/packages?prefix=org.example/{name}", c.role())
+    for path in ("", "/archive"):
+        c.api("GET", ref + path, c.role())
+    c.api("POST", f"{ref}/run", c.role(), json={"template": c.dice.choice(("none", "other"))})
+    c.ask("GET", "/packages", c.role(), headers=HTML)
+    c.api("DELETE", ref, c.role())
+    c.api("DELETE", ref)
+
+
+def _archive(name: str) -> str:
+    """The same bytes whenever it is made."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as made:
+        manifest = f'group = "org.example"\nname = "{name}"\nversion = "1.0"\n[commands]\nrun = ["sh", "run.sh"]\n'
+        for path, text in (("skep-package.toml", manifest), ("run.sh", "echo run\n")):
+            made.writestr(zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0)), text)
+    return base64.b64encode(content.getvalue()).decode()
 
 
 def credential(c: "Corpus") -> None:
@@ -329,7 +359,8 @@ def one_source(c: "Corpus") -> None:
 
 
 SCENES: tuple[Scene, ...] = (
-    *(topic, queue, space, work, rule, results, credential, token, saved_search, one_source),
+    *(topic, queue, space, work, rule, results, credential, token, saved_search, one_source, package),
     *(node_calls, solr, search, pages_of_search, reads, git, mistakes),
+    *(operator, forms, clicked_context, nodes_tell),
 )
-WEIGHTS = (4, 3, 4, 4, 3, 4, 2, 2, 3, 3, 5, 6, 12, 4, 16, 4, 5)
+WEIGHTS = (4, 3, 4, 4, 3, 4, 2, 2, 3, 3, 2, 5, 6, 12, 4, 16, 4, 5, 2, 2, 2, 2)
