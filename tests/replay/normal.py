@@ -19,7 +19,6 @@ RULES = {
     "ago": "pages write times of today as `12 s ago` or in words",
     "duration": "how long something took, by the names of the fields",
     "server": "each server has a port of its own, which is in URLs and in the name of its cookie",
-    "version": "the version of Skep itself, which its tests compare",
     "asset": "the mark of a static file changes with its content, which is compared when it is fetched",
     "page": "the token of a next page holds ids and times; whether there is one is compared",
     "sample": "load, memory and disk of this machine, by the names of the facts; what a process did at its heartbeat",
@@ -37,6 +36,9 @@ _ID = re.compile(r"(?<![a-z0-9_])([a-z]{3})_(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{3
 _TOKEN = re.compile(r"\bskepm?_[a-z2-7]{50,60}\b|\bskepj\w*_[\w-]{40,}")
 _RANDOM = re.compile(r"chg_\w+|[0-9a-f]{16}")
 _METHODS = re.compile(r"\b(?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE)(?:, (?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE))+")
+_GAUGE = re.compile(
+    r"(<dt>(?:memory|disk|processor|load|processes|network_in|network_out)</dt><dd[^>]*>)(?:<meter[^>]*></meter>)?[^<]*"
+)
 _METRIC = re.compile(r"^(skep_\w+(?:\{[^}]*\})?) \S+$", re.MULTILINE)
 _QTIME = re.compile(r'(name="QTime">)\d+')
 _DOING = re.compile(
@@ -54,7 +56,7 @@ _FAULT = re.compile(r"(tells more under )[0-9a-f]{8}")
 #: fields of JSON that hold a duration
 _DURATIONS = {"took", "seconds", "elapsed", "QTime", "took_ms", "expires_in", "wait"}
 _SAMPLES = {"memory_used", "memory_free", "disk", "disk_free", "load", "cpu_percent", "sampled_at", "network_in"} | {
-    *("network_out", "boot", "pid", "ended"),
+    *("network_out", "boot", "pid", "ended", "processes"),
 }
 _POLLS = {"next_poll", "poll_interval", "failures", "not_before", "next_at"}
 _SIZES = {"bytes"}
@@ -89,6 +91,7 @@ class AnswerNormalizer:
         text = _ID.sub(lambda found: self.name(found[1], found[0]), text)
         text = _ASSET.sub(r"\1<asset>", _FAULT.sub(r"\1<fault>", text))
         text = _QTIME.sub(r"\1<duration>", text)
+        text = _GAUGE.sub(r"\1<sample>", text)
         text = _METRIC.sub(r"\1 <value>", text)
         text = _METHODS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
         text = _ISO.sub(_today(_iso), text)
