@@ -144,13 +144,8 @@ class TableRun:
         return OBJECTS if names or ask.prepare in _BY_KIND else ("-",)
 
     def _cell(self, operation: str, ask: RequestTemplate, role: str, kind: str, reads: bool) -> tuple[str, str]:
-        world, n = self._world, self._world.fresh()
-        of = "public" if kind == "-" else kind
-        made = Fresh(world, of, role, n).make(ask.prepare) if ask.prepare else {}
-        values = {**world.shared, **world.values[of], "n": n, **made}
-        call = built(operation, ask, values)
-        reply = world.send(role, call)
-        own = {str(made[name]): "own" for name in ("own", "own_task") if name in made}
+        call, reply, made = self._sent(operation, ask, role, "public" if kind == "-" else kind)
+        world, own = self._world, {str(made[name]): "own" for name in ("own", "own_task") if name in made}
         given = world.seen(f"{call.path} {(call.body or b'').decode('utf-8', 'replace')}", own)
         names = {one for one in world.seen(_text_of(reply), own) if one not in given or not _repeats(reply, one)}
         names = {one for one in names if not (operation in BY_CHANCE and _DONE.search(one))}
@@ -160,6 +155,18 @@ class TableRun:
                 f"{operation} as {role} returned ids that the world does not know: {unknown}: {reply.text[:3000]}"
             )
         return str(reply.status), " ".join(sorted(names - unknown | ({"new"} if unknown else set()))) or "-"
+
+    def _sent(
+        self, operation: str, ask: RequestTemplate, role: str, kind: str, tries: int = 10
+    ) -> tuple[Call, Reply, Mapping[str, Any]]:
+        """What is sent and answered. A version that changed in the background since it was prepared is read again."""
+        world, n = self._world, self._world.fresh()
+        made = Fresh(world, kind, role, n).make(ask.prepare) if ask.prepare else {}
+        call = built(operation, ask, {**world.shared, **world.values[kind], "n": n, **made})
+        reply = world.send(role, call)
+        if ask.prepare == "serial" and reply.status == 409 and tries:
+            return self._sent(operation, ask, role, kind, tries - 1)
+        return call, reply, made
 
 
 def _variants(given: RequestTemplate | list[RequestTemplate]) -> list[RequestTemplate]:
