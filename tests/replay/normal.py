@@ -23,10 +23,9 @@ RULES = {
     "page": "the token of a next page holds ids and times; whether there is one is compared",
     "sample": "load, memory and disk of this machine, by the names of the facts; what a process did at its heartbeat",
     "folder": "each server has a data folder of its own, and its own Python",
-    "poll": "when a source is polled next is drawn at random; how often it failed depends on the moment",
     "fault": "an internal error is named at random in the answer and the log",
     "order": "changes of one batch, and tokens, are listed by a random digest; sorted by what they say",
-    "bytes": "the size of a topic counts the digits of times",
+    "bytes": "the size of a partition of a topic counts the digits of times",
     "methods": "the methods that a route allows are a set: sorted",
     "metric": "values of metrics are counts of what this machine did; names and labels are compared",
     "date": "the header `date`, and headers of the connection",
@@ -54,11 +53,10 @@ _SECONDS = re.compile(r"\b1[789]\d{8}(?:\.\d+)?\b")
 _ASSET = re.compile(r"(/static/[\w.-]+\?v=)[0-9a-f]{12}")
 _FAULT = re.compile(r"(tells more under )[0-9a-f]{8}")
 #: fields of JSON that hold a duration
-_DURATIONS = {"took", "seconds", "elapsed", "QTime", "took_ms", "expires_in", "wait"}
+_DURATIONS = {"took", "seconds", "QTime"}
 _SAMPLES = {"memory_used", "memory_free", "disk", "disk_free", "load", "cpu_percent", "sampled_at", "network_in"} | {
     *("network_out", "boot", "pid", "ended", "processes"),
 }
-_POLLS = {"next_poll", "poll_interval", "failures", "not_before", "next_at"}
 _SIZES = {"bytes"}
 _TODAY = 86_400.0 * 2
 _PAGES = {"next_page"}
@@ -102,7 +100,11 @@ class AnswerNormalizer:
     def json(self, value: Any, key: str = "") -> Any:
         match value:
             case dict():
-                return {self.text(name): self.json(one, name) for name, one in value.items()}
+                sized = _SIZES if "partition" in value else set()
+                return {
+                    self.text(name): f"<{name}>" if name in sized else self.json(one, name)
+                    for name, one in value.items()
+                }
             case list():
                 return [self.json(one, key) for one in _ordered(value)]
             case str():
@@ -121,7 +123,7 @@ class AnswerNormalizer:
         return self.text(value)
 
     def _number(self, value: float, key: str) -> Any:
-        if key in _SAMPLES | _DURATIONS | _POLLS | _SIZES:
+        if key in _SAMPLES | _DURATIONS:
             return f"<{key}>" if value else value
         return "<time>" if abs(value - time.time()) < _TODAY else value
 
