@@ -28,6 +28,7 @@ RULES = {
     "bytes": "the size of a partition of a topic counts the digits of times",
     "methods": "the methods that a route allows are a set: sorted",
     "metric": "values of metrics are counts of what this machine did; names and labels are compared",
+    "colour": "a file has no colours when the machine is too busy to paint it in time; its text is compared",
     "date": "the header `date`, and headers of the connection",
     "manifest": "a manifest and its ETag hold times of fetches; the names in it are compared",
 }
@@ -38,6 +39,7 @@ _METHODS = re.compile(r"\b(?:GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE)(?:, (?:GET|
 _GAUGE = re.compile(
     r"(<dt>(?:memory|disk|processor|load|processes|network_in|network_out)</dt><dd[^>]*>)(?:<meter[^>]*></meter>)?[^<]*"
 )
+_COLOUR = re.compile(r'<span class="[a-z]{1,3}">([^<]*)</span>')
 _METRIC = re.compile(r"^(skep_\w+(?:\{[^}]*\})?) \S+$", re.MULTILINE)
 _QTIME = re.compile(r'(name="QTime">)\d+')
 _DOING = re.compile(
@@ -95,7 +97,7 @@ class AnswerNormalizer:
         text = _ISO.sub(_today(_iso), text)
         text = _HTTP.sub(_today(lambda one: parsedate_to_datetime(one).timestamp()), text)
         text = _SECONDS.sub(_today(float), text)
-        return _AGO.sub("<ago>", _ordered_lines(text)) if page else text
+        return _AGO.sub("<ago>", _COLOUR.sub(r"\1", _ordered_lines(text))) if page else text
 
     def json(self, value: Any, key: str = "") -> Any:
         match value:
