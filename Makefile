@@ -6,7 +6,7 @@ PYTESTS = .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-wor
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-fast long chaos chaos-selftest lint lock docs bench replay
+.PHONY: run test test-fast long chaos chaos-selftest lint lock docs bench replay golden
 
 run: .venv/.run
 	@exec .venv/bin/skep up --data ./skep-data --add "$(CURDIR)"
@@ -48,6 +48,11 @@ lint: .venv/.test
 
 docs: .venv/.run
 	$(PY) -m skep.doors.cli.reference
+
+# what others see of Skep, as it is now, and the ids of all tests: tests/golden compares with them
+golden: .venv/.test
+	./scripts/golden record
+	./scripts/test-ids record
 
 bench: .venv/.test
 	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql redis-server
