@@ -81,9 +81,11 @@ WAYS = (finished, cancelled, cancelled_soon, never_started, listener_broke, floo
 
 
 async def main(folder: Path, threads: int) -> None:
+    # a tracer that follows every process waits without end for the first one of a process namespace
+    settings = Settings() if threads else Settings(task_isolation="none")
     with ForeignFiles(threads) as files:
         for number in range(ROUNDS):
-            async with Runtime(folder / str(number), Settings(), SystemClock(), answer) as runtime:
+            async with Runtime(folder / str(number), settings, SystemClock(), answer) as runtime:
                 runs = [way(runtime, f"{way.__name__}-{n}") for way in WAYS for n in range(AT_ONCE)]
                 last = [asyncio.create_task(stopped(runtime, f"stopped-{n}")) for n in range(AT_ONCE)]
                 await asyncio.gather(*runs)
