@@ -21,7 +21,8 @@ from skep.testing.server import free_port
 from tests.access.fixtures import ALL, FIXTURES, NO_SUCCESS, RequestTemplate
 from tests.access.fresh import Fresh
 from tests.access.world import OBJECTS, ROLES, SPECIAL, World, form
-from tests.replay.renames import DEFAULT, Renames
+from tests.renames import TABLE
+from tests.replay.renames import Renames
 from tests.replay.serving import Call, Reply, SkepProcess
 from tests.replay.upstream import Upstream, upstream
 
@@ -62,7 +63,7 @@ def computed(names: Sequence[str] = tuple(SETTINGS), plant: str = "", only: str 
 def recorded(names: Sequence[str] = tuple(SETTINGS), only: str = "") -> str:
     """The same part of the recorded table; routes that docs/project/renames.tsv renames have their new names."""
     head, *lines = FILE.read_text().splitlines()
-    renames = Renames.read(DEFAULT)
+    renames = Renames.read(TABLE)
     lines = sorted(_renamed(line, renames) for line in lines)
     chosen = [n for n, title in enumerate(head.split("\t")) if title in _head(names).split("\t")]
     kept = [head, *(line for line in lines if only in line.split("\t")[0])]

@@ -4,10 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.renames import Rename, RenameError, read_table
+
 from . import ids, store
 from .recorders import explain
 from .recording import SURFACES, measure, record
-from .renames import Rename, RenameError, read_table
 
 
 def main() -> int:
@@ -28,7 +29,7 @@ def main() -> int:
         store.write(record(chosen, renew=True))
         return 0
     try:
-        return _compare(chosen, read_table(args.renames, SURFACES) if args.renames else [])
+        return _compare(chosen, read_table(args.renames) if args.renames else [])
     except (RenameError, OSError) as error:
         _say(f"golden: {error}")
         return 2

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from skep.testing.postgres import running_postgres
+from tests.renames import Rename
 
 from .lines import document
 from .recorders import (
@@ -24,7 +25,7 @@ from .recorders import (
     schema,
     settings,
 )
-from .renames import Rename, translate
+from .renames import translate
 from .scene import opened
 from .script import play
 

@@ -1,7 +1,6 @@
 """Translates recorded data through a table of renames, so that what still differs was not intended.
 
-The table has the columns surface, old, new, divided by tabs; empty lines and lines that begin with `#` are comments.
-A row applies to whole words, keys and paths of its surface:
+A row of the table (tests/renames.py) applies to whole words, keys and paths of its surface:
 
 - `look_timeout` is found wherever it is a word of its own: not in `look_timeouts`, nor in `x-look_timeout`.
 - A plain word of small letters, such as `at` or `grace`, is not changed inside text for people: there it may be prose.
@@ -14,60 +13,19 @@ Each place is changed once, by the longest row that fits, so two names can be ex
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+
+from tests.renames import EVERYWHERE, KINDS, Rename, RenameError
 
 from .lines import SEPARATOR
 
-#: kinds of things, and where each is visible
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "class": ("client", "errors", "openapi", "rpc"),
-    "code": ("cli", "client", "errors"),
-    "column": ("explain", "schema"),
-    "command": ("cli",),
-    "field": ("client", "cli", "openapi", "payloads", "rpc"),
-    "label": ("pages",),
-    "metric": ("metrics",),
-    "route": ("client", "dataone", "errors", "openapi", "pages"),
-    "setting": ("cli", "settings"),
-    "table": ("explain", "schema"),
-    "topic": ("openapi", "pages", "payloads"),
-    "verb": ("audit",),
-}
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PLAIN_WORD = re.compile(r"[a-z]+")
 #: letters that make another word of it
 _BEFORE, _AFTER = r"(?<![\w-])", r"(?!\w|-\w)"
 
 
-class Rename(NamedTuple):
-    surface: str
-    old: str
-    new: str
-
-
-class RenameError(ValueError):
-    """The table is wrong; the text says where."""
-
-
-def read_table(path: Path, surfaces: Iterable[str]) -> list[Rename]:
-    known = {*surfaces, *KINDS, "*"}
-    found: list[Rename] = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not text.strip() or text.startswith("#") or text.split("\t")[:3] == ["surface", "old", "new"]:
-            continue
-        cells = text.split("\t")
-        if len(cells) < 3 or not cells[1] or not cells[2]:
-            raise RenameError(f"{path}:{number}: a row needs surface, old and new, divided by tabs: {text!r}")
-        for surface in cells[0].split(","):
-            if surface.strip() not in known:
-                raise RenameError(f"{path}:{number}: unknown surface {surface!r}; known: {', '.join(sorted(known))}")
-            found.append(Rename(surface.strip(), cells[1], cells[2]))
-    return found
-
-
 def translate(surface: str, lines: Iterable[str], table: Sequence[Rename]) -> list[str]:
-    rows = [row for row in table if row.surface in ("*", surface) or surface in KINDS.get(row.surface, ())]
+    rows = [row for row in table if not row.where and _is_about(row, surface)]
     if not rows:
         return list(lines)
     pairs: dict[str, str] = {}
@@ -76,6 +34,10 @@ def translate(surface: str, lines: Iterable[str], table: Sequence[Rename]) -> li
             if pairs.setdefault(old, new) != new:
                 raise RenameError(f"{surface}: {old!r} becomes {pairs[old]!r} and {new!r}")
     return [_translated(one, pairs) for one in lines]
+
+
+def _is_about(row: Rename, surface: str) -> bool:
+    return row.surface in (EVERYWHERE, surface) or surface in KINDS.get(row.surface, ())
 
 
 def _spellings(row: Rename) -> list[tuple[str, str]]:

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from tests.renames import Rename
+
 from .lines import document
-from .renames import Rename, translate
+from .renames import translate
 
 FOLDER = Path(__file__).parent / "data"
 _SHOWN = 400

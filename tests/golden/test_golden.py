@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.renames import Rename, read_table
+
 from . import store
 from .recording import SURFACES, record
-from .renames import Rename, read_table
 
 #: the table of intended renames, once there is one
-RENAMES = Path(__file__).parents[2] / "docs" / "project" / "renames.tsv"
 
 
 @pytest.fixture(scope="module")
 def table() -> list[Rename]:
-    return read_table(RENAMES, SURFACES) if RENAMES.exists() else []
+    return read_table()
 
 
 @pytest.fixture(scope="module")

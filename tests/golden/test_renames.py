@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.renames import Rename, RenameError, read_table
+
 from . import store
 from .recording import SURFACES
-from .renames import Rename, RenameError, read_table, translate
+from .renames import translate
 
 
 def once(surface: str, text: str, *rows: tuple[str, str, str]) -> str:
@@ -90,8 +92,22 @@ def test_rename_that_was_not_done_is_noticed(tmp_path: Path) -> None:
 
 def test_table_is_read_with_comments_and_several_surfaces(tmp_path: Path) -> None:
     path = tmp_path / "renames.tsv"
-    path.write_text("surface\told\tnew\twhy\n# a comment\n\nrpc, client\tHold\tAssign\tclearer\n")
-    assert read_table(path, SURFACES) == [Rename("rpc", "Hold", "Assign"), Rename("client", "Hold", "Assign")]
+    path.write_text("surface\told\tnew\n# a comment\n\nrpc, client\tHold\tAssign\nfield\tat\ttime\t^/api/v1/log\n")
+    assert read_table(path) == [
+        Rename("rpc", "Hold", "Assign"),
+        Rename("client", "Hold", "Assign"),
+        Rename("field", "at", "time", "^/api/v1/log"),
+    ]
+
+
+def test_row_of_one_path_does_not_translate_golden_data() -> None:
+    assert translate("rpc", ["Change > at = 1"], [Rename("field", "at", "time", "^/api/v1/log")]) == ["Change > at = 1"]
+
+
+def test_every_surface_of_the_golden_data_may_be_named_in_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "renames.tsv"
+    path.write_text(f"{','.join(SURFACES)}\told\tnew\n")
+    assert {row.surface for row in read_table(path)} == set(SURFACES)
 
 
 @pytest.mark.parametrize("row", ["rpc\tHold", "rpc\tHold\t", "nonsense\tHold\tAssign", "rpc Hold Assign"])
@@ -99,7 +115,7 @@ def test_table_with_a_wrong_row_is_refused_with_its_line(row: str, tmp_path: Pat
     path = tmp_path / "renames.tsv"
     path.write_text(f"surface\told\tnew\n{row}\n")
     with pytest.raises(RenameError, match=r"renames\.tsv:2: "):
-        read_table(path, SURFACES)
+        read_table(path)
 
 
 def test_name_with_two_new_names_is_refused() -> None:

@@ -1,50 +1,37 @@
-"""What is called otherwise in the newer version: a table of surface, old and new name, and where it applies.
+"""What is called otherwise in the newer version: the table of renames, applied to requests and answers.
 
-Lines of docs/project/renames.tsv: `surface<TAB>old<TAB>new[<TAB>path]`; # begins a comment. `path` is a regular
-expression of the old request path; without it the line applies everywhere. Surfaces:
-route (beginning of a path, `{x}` is one segment), query and field (names), value (whole texts of JSON), header (names),
-text (any part of a text in an answer), html (any part of a page), setting (names).
+Of the surfaces of tests/renames.py these count here: route (beginning of a path, `{x}` is one segment), query and field
+(names), value, code, topic and verb (whole texts of JSON), header (names), text (any part of a text in an answer), html
+and label (any part of a page), setting (names).
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
+
+from tests.renames import Rename, read_table
 
 Surface = Literal["route", "query", "field", "value", "header", "text", "html", "setting"]
-DEFAULT = Path(__file__).parents[2] / "docs" / "project" / "renames.tsv"
-
-
-@dataclass(frozen=True)
-class Rename:
-    surface: str
-    old: str
-    new: str
-    where: str = ""
+#: kinds of names that are seen as something else too
+_SEEN_AS: Mapping[str, tuple[str, ...]] = {"value": ("value", "code", "topic", "verb"), "html": ("html", "label")}
 
 
 @dataclass(frozen=True)
 class Renames:
     lines: tuple[Rename, ...] = ()
-    _routes: list[tuple[re.Pattern[str], str]] = field(default_factory=list)
 
     @classmethod
     def read(cls, file: Path) -> "Renames":
         """A file that is absent renames nothing."""
-        if not file.exists():
-            return cls()
-        lines = [line.split("\t") for line in file.read_text().splitlines() if line.strip() and line[0] != "#"]
-        for line in lines:
-            if not 3 <= len(line) <= 4 or line[0] not in get_args(Surface):
-                raise ValueError(f"{file}: {line} is not `surface, old, new[, path]`; surfaces: {get_args(Surface)}")
-        return cls(tuple(Rename(*line) for line in lines))
+        return cls(tuple(read_table(file)))
 
     def of(self, surface: Surface, path: str) -> dict[str, str]:
         return {
             one.old: one.new
             for one in self.lines
-            if one.surface == surface and (not one.where or re.search(one.where, path))
+            if one.surface in _SEEN_AS.get(surface, (surface,)) and (not one.where or re.search(one.where, path))
         }
 
     # of requests, for the newer version

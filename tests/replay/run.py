@@ -22,9 +22,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from skep.testing.server import free_port
+from tests.renames import TABLE
 from tests.replay import corpus
 from tests.replay.normal import AnswerNormalizer
-from tests.replay.renames import DEFAULT, Renames
+from tests.replay.renames import Renames
 from tests.replay.serving import Call, HttpClient, Reply, SkepProcess, until
 from tests.replay.upstream import upstream
 
@@ -256,7 +257,7 @@ def main() -> int:
     parser.add_argument("--new", default=str(ROOT), help="the same; without it this tree")
     parser.add_argument("--limit", type=int, help="only so many requests, the first ones")
     parser.add_argument("--only", default="", help="compare those whose method and path match; all are sent")
-    parser.add_argument("--renames", type=Path, default=DEFAULT)
+    parser.add_argument("--renames", type=Path, default=TABLE)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)

@@ -86,6 +86,6 @@ def test_renames_translate_requests_and_answers(tmp_path: Path) -> None:
 
 
 def test_renames_with_an_unknown_surface_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "renames.tsv").write_text("king\ta\tb\n")
-    with pytest.raises(ValueError, match="king"):
+    (tmp_path / "renames.tsv").write_text("unknown\ta\tb\n")
+    with pytest.raises(ValueError, match="unknown surface"):
         Renames.read(tmp_path / "renames.tsv")
