@@ -229,6 +229,8 @@ def check_tasks(submitted: list[ContextSubmitted], final: Observation) -> Iterat
         context = final.contexts.get(one.id)
         if context is None:
             yield Violation("context lost", f"{one} was acknowledged, and does not exist")
+        elif one.once:
+            yield from _check_once(context, final)
         else:
             yield from _check_context(context, final)
     for (task, attempt), times in Counter(
@@ -258,6 +260,19 @@ def _check_context(context: ContextState, final: Observation) -> Iterator[Violat
     begun = [n for n, one in enumerate(effects) if (one.what, one.task) == ("begin", f"{context.name}.second")]
     if begun and (not done or begun[0] < done[0]):
         yield Violation("need not kept", f"{context.name}.second began before {context.name}.first ended")
+
+
+def _check_once(context: ContextState, final: Observation) -> Iterator[Violation]:
+    """A task with `at_most_once` ends, and did not start twice. It may have failed, because its worker was lost."""
+    if context.state == "RUNNING":
+        yield Violation("context not finished", f"{context.name} ({context.id}) is RUNNING", pending=True)
+    effects = [one.what for one in final.effects if one.task.startswith(f"{context.name}.")]
+    if effects.count("begin") > 1:
+        yield Violation(
+            "started again", f"{context.name} may run at most once, and began {effects.count('begin')} times"
+        )
+    if context.state == "FINISHED" and "end" not in effects:
+        yield Violation("effect missing", f"{context.name} finished, and did not reach its end")
 
 
 def _check_task(task: TaskState, name: str, effects: list[Effect]) -> Iterator[Violation]:

@@ -75,6 +75,8 @@ class ContextSubmitted(msgspec.Struct, frozen=True, tag=True):
     at: float
     id: str
     name: str
+    #: its only task has `at_most_once`
+    once: bool = False
 
 
 class Searched(msgspec.Struct, frozen=True, tag=True):

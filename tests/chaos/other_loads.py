@@ -28,6 +28,8 @@ SPACE = "jobs"
 #: what all words in upstream files begin with
 WORD = "zebra"
 _TUPLE_LEASE = 3.0
+#: more often than the faults of a run can end a task
+_RETRIED: dict[str, object] = {"retries": 100, "lost_worker_retries": 100, "backoff": 0.2}
 #: says when it begins and ends. The lock is the kernel's: it is free as soon as its owner is dead.
 _SCRIPT = """
 exec 9>>"$1/$2.lock"
@@ -125,7 +127,9 @@ class Searching(Load):
 
 
 class Submitting(Load):
-    """Contexts of tasks: one that the next needs, one that fails at first, one that takes longer than a lease."""
+    """Contexts of tasks: one that the next needs, one that fails at first, one that takes longer than a lease.
+
+    Each third context has one task that may run at most once."""
 
     def __init__(self, fleet: Fleet, journal: Journal, seed: int, effects: Path, over: threading.Event) -> None:
         super().__init__(fleet, journal, f"tasks {seed}", over, COORDINATORS)
@@ -134,29 +138,32 @@ class Submitting(Load):
     def run(self) -> None:
         n = 0
         while self.pause(0.5, 2.0):
-            name, n = f"x{n}", n + 1
+            name, once, n = f"x{n}", n % 3 == 2, n + 1
             try:
-                context = self.caller.post("contexts", self._context(name))
+                context = self.caller.post("contexts", self._once(name) if once else self._context(name))
             except Away:
                 continue  # perhaps it is stored, perhaps not: nothing was acknowledged
             except Refused as error:
                 self.journal.write(Unexpected(self.journal.now(), f"a context is refused: {error}"))
                 continue
-            self.journal.write(ContextSubmitted(self.journal.now(), context["id"], name))
+            self.journal.write(ContextSubmitted(self.journal.now(), context["id"], name, once))
             self.caller.turn()
 
     def _context(self, name: str) -> dict[str, object]:
         tasks = [
             self._task(name, "first", 0.1),
-            self._task(name, "second", 0.1, needs=[{"task": "first"}]),
+            {**self._task(name, "second", 0.1), "needs": [{"task": "first"}]},
             self._task(name, "fails", 0.1, "fails"),
             self._task(name, "long", 2 * LEASE),
         ]
-        return {"name": name, "tasks": tasks}
+        return {"name": name, "tasks": [task | _RETRIED for task in tasks]}
 
-    def _task(self, context: str, name: str, seconds: float, how: str = "", **more: object) -> dict[str, object]:
+    def _once(self, name: str) -> dict[str, object]:
+        return {"name": name, "tasks": [self._task(name, "once", LEASE) | {"at_most_once": True}]}
+
+    def _task(self, context: str, name: str, seconds: float, how: str = "") -> dict[str, object]:
         argv = ["sh", "-c", _SCRIPT, "sh", str(self._effects), f"{context}.{name}", str(seconds), how]
-        return {"name": name, "argv": argv, "retries": 100, "backoff": 0.2, **more}
+        return {"name": name, "argv": argv}
 
 
 class Putting(Load):

@@ -139,6 +139,13 @@ BUGS: tuple[Bug, ...] = (
         ),
     ),
     Bug(
+        "once-started-again",  # a task that may run at most once is started again after a lost worker
+        (
+            Edit("tasks/reports.py", "    if task.at_most_once:\n", "    if False:\n"),
+            Edit("tasks/states.py", "return 0 if task.at_most_once else LOST", "return LOST"),
+        ),
+    ),
+    Bug(
         "restart-keeps-tasks",  # what a killed worker ran is never given to another
         (
             Edit(

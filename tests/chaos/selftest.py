@@ -4,12 +4,13 @@ Each bug is planted in a copy of the source tree. It is found when the harness r
 """
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import venv
 from pathlib import Path
 
 from tests.chaos.planted import BUGS, Bug, plant
@@ -26,11 +27,18 @@ def attempt(bug: Bug, seed: int, minutes: float, settle: float) -> tuple[int, st
     with tempfile.TemporaryDirectory(prefix="skep-planted-") as folder:
         shutil.copytree(_ROOT / "src", Path(folder) / "src")
         plant(bug, Path(folder))
-        command = [sys.executable, "-m", "tests.chaos.run"]
+        command = [_interpreter(Path(folder)), "-m", "tests.chaos.run"]
         command += ["--seed", str(seed), "--minutes", str(minutes), "--settle", str(settle)]
-        environment = os.environ | {"PYTHONPATH": str(Path(folder) / "src")}
-        done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def _interpreter(folder: Path) -> str:
+    """Finds the copy of the tree. Not by PYTHONPATH: the supervisor of tasks starts isolated from variables."""
+    venv.create(folder / "venv", symlinks=True)
+    (own,) = (folder / "venv" / "lib").glob("*/site-packages")
+    (own / "planted.pth").write_text(f"{folder / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    return str(folder / "venv" / "bin" / "python")
 
 
 def search(bug: Bug, seed: int, runs: int, minutes: float, settle: float) -> bool:

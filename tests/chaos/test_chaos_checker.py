@@ -175,6 +175,26 @@ def test_check_of_a_failing_task_that_finished_at_once_names_the_lost_failure() 
     assert kinds(JOURNAL, final) == {"failure lost"}
 
 
+@pytest.mark.parametrize(
+    ("state", "effects", "found"),
+    [
+        ("FINISHED", ["begin", "end"], set()),
+        ("FAILED", [], set()),
+        ("FAILED", ["begin"], set()),
+        ("FAILED", ["begin", "begin"], {"started again"}),
+        ("FINISHED", ["begin"], {"effect missing"}),
+        ("RUNNING", ["begin"], {"context not finished"}),
+    ],
+)
+def test_check_of_a_task_that_may_run_at_most_once(state: str, effects: list[str], found: set[str]) -> None:
+    final = msgspec.structs.replace(
+        FINAL,
+        contexts=FINAL.contexts | {"ctx2": ContextState("ctx2", "x1", state, ())},
+        effects=[*EFFECTS, *(Effect(what, "x1.once", n) for n, what in enumerate(effects))],
+    )
+    assert kinds((*JOURNAL, ContextSubmitted(5.0, "ctx2", "x1", once=True)), final) == found
+
+
 def test_check_of_a_tuple_whose_put_was_repeated_permits_that_it_comes_again() -> None:
     entries = (TuplePut(6.0, 5, repeated=True), TupleTaken(6.1, 6.2, 5, 6.3), TupleTaken(6.5, 6.6, 5, 6.7))
     assert check([*JOURNAL, *entries], FINAL) == []
