@@ -121,6 +121,32 @@ async def test_a_restart_clones_nothing_again(forge: Forge, desk: RecordingDesk,
     assert desk.moves("src_k", "refs/heads/main")[1].new == second
 
 
+async def test_mirror_behind_the_reported_refs_is_not_reported_after_a_failed_fetch(
+    forge: Forge, desk: RecordingDesk, worker: Running
+) -> None:
+    """Another worker had the source meanwhile and reported the second commit."""
+    repo = forge.create("behind", {"a": b"1"})
+    first = repo.refs()["refs/heads/main"]
+    desk.give(Hold(held("src_r", forge.url("behind"))))
+    await desk.until(lambda: desk.fetched("src_r"))
+    await worker.stop()
+    second = repo.commit({"a": b"2"})
+    forge.fault("behind", Fault(lie=(b"packfile", b"PACKFILE")))  # refs are listed, and no fetch succeeds
+    reported = {"HEAD": "refs/heads/main", "refs/heads/main": second}
+    desk.give(Hold(msgspec.structs.replace(held("src_r", forge.url("behind"), epoch=2), told=reported, batches=2)))
+    worker.start()
+    await desk.until(lambda: desk.failed("src_r"))
+    await worker.stop()
+    worker.start()
+    await desk.until(lambda: len(desk.boots) == 3)
+    forge.fault("behind", None)
+    third = repo.commit({"a": b"3"})
+    desk.give(FetchNow("src_r", 2))
+    await desk.until(lambda: any(move.new == third for move in desk.moves("src_r", "refs/heads/main")))
+    moves = [(move.old, move.new) for move in desk.moves("src_r", "refs/heads/main")]
+    assert moves == [(None, first), (second, third)]
+
+
 async def test_a_base_the_mirror_does_not_know_is_built_from_nothing(
     forge: Forge, desk: RecordingDesk, worker: Running
 ) -> None:

@@ -74,7 +74,9 @@ class Visits:
                     return
                 find.moved = found
             told = await self._store.told(watch.source)
-            await self._store.begin(watch)
+            # a copy or a former replica may be behind what was reported, and must not be reported after a crash
+            if dict(await self._kinds[watch.held.kind].versions(watch.held)) == told:
+                await self._store.begin(watch)
             versions = await self._bring(watch, told, find.moved, report)
             if isinstance(versions, Failure):
                 await self._teller.failed(watch, versions, find.at, find.asks)
