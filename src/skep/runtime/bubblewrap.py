@@ -54,19 +54,19 @@ def _above(plan: sandbox.Plan) -> list[str]:
 def execute(order: dict[str, Any], line: int, files: list[int], open_files: tuple[int, int]) -> None:
     """Becomes bubblewrap, which starts `main` inside; returns only by an error."""
     plan = order["sandbox"]
-    told = os.memfd_create("order", 0)
-    os.write(told, json.dumps([order, open_files]).encode())
+    order_file = os.memfd_create("order", 0)
+    os.write(order_file, json.dumps([order, open_files]).encode())
     for file in (line, *files):
         os.set_inheritable(file, True)
-    numbers = [str(file) for file in (told, line, *files)]
+    numbers = [str(file) for file in (order_file, line, *files)]
     argv = [plan["program"], *arguments(plan), "--", plan["python"], *_PYTHON, *numbers]
     os.execve(plan["program"], argv, {"PATH": os.defpath})  # noqa: S606
 
 
 def main() -> None:
-    told, line, *files = map(int, sys.argv[1:])
-    os.lseek(told, 0, os.SEEK_SET)
-    with os.fdopen(told, "rb") as file:
+    order_file, line, *files = map(int, sys.argv[1:])
+    os.lseek(order_file, 0, os.SEEK_SET)
+    with os.fdopen(order_file, "rb") as file:
         order, open_files = json.load(file)
     for number in (line, *files):
         os.set_inheritable(number, False)

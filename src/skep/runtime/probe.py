@@ -54,8 +54,8 @@ def _try_namespaces(plan: sandbox.Plan) -> None:
             os._exit(0)
     os.close(writing)
     os.waitpid(pid, 0)
-    if told := os.read(reading, 1000).decode():
-        raise OSError(told)
+    if problem := os.read(reading, 1000).decode():
+        raise OSError(problem)
 
 
 def _try_bubblewrap(plan: sandbox.Plan) -> list[str]:

@@ -33,7 +33,7 @@ def flags_of(plan: Plan) -> int:
 
 
 def map_user(uid: int, gid: int) -> None:
-    """In a new user namespace, which would show everything as owned by nobody otherwise."""
+    """Keep the ids of the worker's user in a new user namespace: without a map every file has an unknown owner."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         file = os.open(f"/proc/self/{name}", os.O_WRONLY)
         os.write(file, text.encode())

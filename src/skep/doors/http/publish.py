@@ -101,7 +101,7 @@ class PublishDoor:
             refuse_many(body, MOST_MESSAGES, "the batch")
             events = _events(body)
         except NOT_DECODED as error:
-            raise BadInput(f"this is no list of CloudEvents: {error}") from error
+            raise BadInput(f"the body is not a valid list of CloudEvents: {error}") from error
         if not 1 <= len(events) <= MOST_MESSAGES:
             raise BadInput(f"a batch has 1 to {MOST_MESSAGES} messages, not {len(events)}")
         return [post_of(event, self._message_limit) for event in events]

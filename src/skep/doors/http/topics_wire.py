@@ -81,7 +81,7 @@ def _attribute_of(name: str, raw: msgspec.Raw) -> Any:
     if name == "data":
         return raw
     if len(raw) > _LONGEST and not bytes(raw).startswith(b'"'):
-        raise BadInput(f"the attribute {name[:50]!r} of a CloudEvent is no short text, number or truth")
+        raise BadInput(f"the attribute {name[:50]!r} of a CloudEvent must be a short text, a number or a boolean")
     return _decode(raw)
 
 
@@ -100,7 +100,7 @@ def _attribute(name: str, value: Any) -> str:
             return str(value)
         case str() if len(value) <= 8192 and "\0" not in value:
             return value
-    raise BadInput(f"the attribute {name!r} of a CloudEvent is no short text, number or truth")
+    raise BadInput(f"the attribute {name!r} of a CloudEvent must be a short text, a number or a boolean")
 
 
 def _data(given: Mapping[str, Any], largest: int) -> bytes:
