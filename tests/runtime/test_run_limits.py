@@ -80,6 +80,12 @@ async def test_disk_in_one_file(runtime: Runtime) -> None:
     assert not end.ok and end.reason == "disk"
 
 
+async def test_disk_beyond_its_limit_in_a_run_that_ends_before_the_watch_fails_the_run(runtime: Runtime) -> None:
+    code = "head -c 800000 /dev/zero > a; head -c 800000 /dev/zero > b"
+    end = await ended(runtime, shell(code, limits=Limits(disk=MB)))
+    assert (end.ok, end.reason) == (False, "disk")
+
+
 async def test_disk_in_many_files(runtime: Runtime, tag: Tag) -> None:
     code = "n=0; while :; do n=$((n+1)); head -c 500000 /dev/zero > $TMPDIR/$n; done"
     end = await ended(runtime, shell(code, tag.word, limits=Limits(disk=3 * MB)))

@@ -207,7 +207,11 @@ class Runtime:
             await self._make_sure(run)
             raise
         stdout, stderr = await outputs.drain()
-        ended = commands.explained(run.ended.result(), run.command)
+        ended = run.ended.result()
+        # a short run may have ended between two looks
+        if ended.ok and await self._is_beyond_disk(run, folder):
+            ended = msgspec.structs.replace(ended, reason="disk")
+        ended = commands.explained(ended, run.command)
         return msgspec.structs.replace(ended, stdout=stdout, stderr=stderr)
 
     async def _launch(self, run: _Run, order: bytes, outputs: Outputs) -> None:
@@ -244,15 +248,17 @@ class Runtime:
         self._soon(self._end(run, reason, 0))
 
     async def _watch_disk(self, run: _Run, folder: Path) -> None:
-        if (limit := run.command.limits.disk) is None:
-            return
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            if await asyncio.to_thread(size, folder) > limit:
+            if await self._is_beyond_disk(run, folder):
                 await self._end(run, "disk", 0)
                 return
             await asyncio.sleep(min(max((loop.time() - began) * _DISK_SHARE, _DISK_LEAST), _DISK_MOST))
+
+    async def _is_beyond_disk(self, run: _Run, folder: Path) -> bool:
+        limit = run.command.limits.disk
+        return limit is not None and await asyncio.to_thread(size, folder) > limit
 
     async def _new_keeper(self) -> Keeping:
         started: list[Keeping] = []
