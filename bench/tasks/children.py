@@ -4,6 +4,7 @@ import asyncio
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -34,17 +35,24 @@ async def rate(work: Callable[[], Awaitable[object]], at_once: int, total: int) 
     return total / (time.perf_counter() - began)
 
 
-async def rates(folder: Path, rounds: int, total: int) -> dict[int, list[tuple[float, float]]]:
-    """At once -> pairs of (ours, bare), measured in turns."""
-    async with Runtime(folder, Settings(), SystemClock()) as runtime:
-
-        async def ours() -> None:
-            ended = await runtime.run(Command(f"t{next(_numbers)}", 1, "c", ("true",)), lambda stream, body: None)
-            assert ended.ok, ended
-
-        await ours()
-        found: dict[int, list[tuple[float, float]]] = {1: [], 8: []}
+async def rates(folder: Path, rounds: int, total: int) -> dict[int, list[tuple[float, float, float]]]:
+    """At once -> commands a second: isolated as by default, without isolation, bare; measured in turns."""
+    open_to_all = Settings(task_isolation="none")
+    async with (
+        Runtime(folder / "isolated", Settings(), SystemClock()) as isolated,
+        Runtime(folder / "open", open_to_all, SystemClock()) as without,
+    ):
+        sides = partial(_run, isolated), partial(_run, without), bare
+        for side in sides:
+            await side()
+        found: dict[int, list[tuple[float, float, float]]] = {1: [], 8: []}
         for _ in range(rounds):
-            for at_once, pairs in found.items():
-                pairs.append((await rate(ours, at_once, total), await rate(bare, at_once, total)))
+            for at_once, values in found.items():
+                first, second, third = [await rate(side, at_once, total) for side in sides]
+                values.append((first, second, third))
         return found
+
+
+async def _run(runtime: Runtime) -> None:
+    ended = await runtime.run(Command(f"t{next(_numbers)}", 1, "c", ("true",)), lambda stream, body: None)
+    assert ended.ok, ended

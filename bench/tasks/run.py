@@ -166,11 +166,15 @@ async def waiting(folder: Path, tasks: int) -> None:
 
 
 async def commands(folder: Path, rounds: int, total: int) -> None:
-    print("\nCommands a second in the runtime, beside bare child processes\n")
-    print("| at once | Skep | bare | ratio |\n|---|---|---|---|")
-    for at_once, pairs in (await children.rates(folder, rounds, total)).items():
-        ours, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
-        print(f"| {at_once} | {ours:,.0f} | {bare:,.0f} | {ours / bare:.2f} |", flush=True)
+    print("\nCommands a second in the runtime, and bare child processes\n")
+    print("| at once | isolated | not isolated | bare | ratio | cost of isolation |\n|---|---|---|---|---|---|")
+    for at_once, values in (await children.rates(folder, rounds, total)).items():
+        ours, without, bare = (statistics.median(side) for side in zip(*values, strict=True))
+        cost = 1000 * (1 / ours - 1 / without)
+        print(
+            f"| {at_once} | {ours:,.0f} | {without:,.0f} | {bare:,.0f} | {ours / bare:.2f} | {cost:.1f} ms |",
+            flush=True,
+        )
 
 
 async def main() -> None:

@@ -228,7 +228,7 @@ async def test_workers_divide_what_hosts_permit(tmp_path: Path) -> None:
 async def test_a_worker_asks_for_nothing_but_its_own(tmp_path: Path) -> None:
     offer = Offer(("noop",), {"own": 1}, mirror=True)
     async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, hand(engine, offer=offer) as one:
-        context = await engine.submit(TaskSpec("a", "nothing-of-that-kind"))
+        context = await engine.submit(TaskSpec("a", "magic"))
         spec = ContextSpec("x", (TaskSpec("x", "command", argv=("id",)),))
         for ask in (
             Submit(spec, "", ""),

@@ -114,9 +114,12 @@ def _words(pid: int) -> bytes:
 def test_task_whose_worker_is_killed_after_it_started_is_started_again_unless_at_most_once(
     tmp_path: Path, at_most_once: bool
 ) -> None:
-    effect, gate = tmp_path / "effect", tmp_path / "gate"
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    effect, gate = seen / "effect", seen / "gate"
     code = f'echo ran >> "{effect}"; while [ ! -e "{gate}" ]; do sleep 0.05; done'
-    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_lease=6.0) as skep:
+    allowed: dict[str, Any] = {"task_commands": ["sh"], "task_writable_paths": [str(seen)]}
+    with RunningSkep(tmp_path / "data", task_lease=6.0, **allowed) as skep:
         with Client(skep.url, skep.token) as client:
             spec = TaskSpec("one", argv=("sh", "-c", code), at_most_once=at_most_once, backoff=0.0)
             made = client.tasks.submit(spec)
@@ -131,8 +134,11 @@ def test_task_whose_worker_is_killed_after_it_started_is_started_again_unless_at
 
 
 def test_at_most_once_whose_worker_is_killed_between_placement_and_acceptance_runs_once(tmp_path: Path) -> None:
-    effect = tmp_path / "effect"
-    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_lease=6.0) as skep:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    effect = seen / "effect"
+    allowed: dict[str, Any] = {"task_commands": ["sh"], "task_writable_paths": [str(seen)]}
+    with RunningSkep(tmp_path / "data", task_lease=6.0, **allowed) as skep:
         with Client(skep.url, skep.token) as client:
             client.contexts.wait(client.tasks.submit(TaskSpec("first", argv=("sh", "-c", "true"))).context.id, 120.0)
             worker = _worker_of(skep)
@@ -149,7 +155,8 @@ def test_at_most_once_whose_worker_is_killed_between_placement_and_acceptance_ru
 def test_at_most_once_with_kills_at_any_moment_never_runs_twice(tmp_path: Path) -> None:
     effects, chance = tmp_path / "effects", random.Random(SEED)
     effects.mkdir()
-    with RunningSkep(tmp_path / "data", task_commands=["sh"], task_slots=4, task_lease=6.0) as skep:
+    allowed: dict[str, Any] = {"task_commands": ["sh"], "task_writable_paths": [str(effects)]}
+    with RunningSkep(tmp_path / "data", task_slots=4, task_lease=6.0, **allowed) as skep:
         specs = tuple(
             TaskSpec(f"t{n}", argv=("sh", "-c", f'echo ran >> "{effects / str(n)}"; sleep 0.05'), at_most_once=True)
             for n in range(TASKS)

@@ -16,7 +16,7 @@ from tests.tasks.house import Effects, Engine, MovableClock, command, hand, noop
 MANY = 2 * PIECE + 300
 
 
-def large(kind: str = "never", *first: TaskSpec) -> ContextSpec:
+def large(kind: str = "magic", *first: TaskSpec) -> ContextSpec:
     """Every hundredth needs the one before it."""
     tasks = [
         TaskSpec(f"t{n}", kind=kind, needs=(Need(f"t{n - 1}"),) if n % 100 == 99 else ())
@@ -93,7 +93,7 @@ async def test_cancelled_and_removed(engine: Engine) -> None:
     effects = Effects()
     effects.shut = True
     async with hand(engine, command=effects.on("wrk_1")):
-        context = await engine.core.contexts.submit(SYSTEM, large("never", command("runs")))
+        context = await engine.core.contexts.submit(SYSTEM, large("magic", command("runs")))
         await engine.become(context, runs="RUNNING")
         await engine.core.contexts.cancel(SYSTEM, context.id, 'it is "wrong"')
         ended = await engine.ended(context)

@@ -91,8 +91,8 @@ class Giving:
         missing = NotFound(f"{self._store.member} does not have {_named(what)}")
         match what:
             case GitOf(source):
-                folder = folder_of(self._data, source)
-                if await self._store.watch(source) is None or not folder.exists():
+                watch = await self._store.watch(source)
+                if watch is None or not (folder := folder_of(self._data, watch.source)).exists():
                     raise missing
                 return partial(give, folder)
             case FolderOf("book", id):
