@@ -17,7 +17,7 @@ test: .venv/.test lint
 
 # without servers: needs nothing but Python and git
 test-fast: .venv/.test
-	$(PYTESTS) -m "not servers" $(PYTEST)
+	$(subst -n 2,-n 3,$(PYTESTS)) -m "not servers" $(PYTEST)
 
 # the random tests of topics (on each log), of mirrors, tasks, search and a fleet for LONG seconds each; SEED decides when and what is killed
 long: .venv/.test

@@ -21,11 +21,23 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+# `make test-fast` tries fewer examples; `make test` tries all of them
+settings.register_profile("fast", settings.get_profile("skep"), max_examples=20)
 settings.load_profile("skep")
 # kinds that workers of tests do in this process; `magic` is one that none does
 KINDS.update({name: TaskKind(NoArguments, for_callers=True) for name in ("held", "bad", "magic")})
 
 _watch = tiers.Watch()
+
+
+def _is_fast(config: pytest.Config) -> bool:
+    """As `make test-fast` has it."""
+    return bool(config.option.markexpr == f"not {tiers.MARKER}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _is_fast(config):
+        settings.load_profile("fast")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    _watch.on = item.config.option.markexpr == f"not {tiers.MARKER}"  # as `make test-fast` has it
+    _watch.on = _is_fast(item.config)
     try:
         return (yield)
     finally:

@@ -252,6 +252,7 @@ async def test_a_new_holder_waits_for_who_has_it_before_it_clones(tmp_path: Path
     await replicating.recover(held, 0)  # nobody has it
 
 
+@pytest.mark.servers  # its worker starts children
 async def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

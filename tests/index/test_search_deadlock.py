@@ -23,7 +23,7 @@ from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, make_delta
 
 #: seconds of a search; only a search that can never continue uses them up
 PATIENCE = 60.0
-ROUNDS, AT_ONCE = 10, 8
+ROUNDS, AT_ONCE = 4, 8
 FILES = {b"src/part%03d/file%d.c" % (n, n): b"int number_%d(void);\n" % n * 50 for n in range(2_000)}
 
 

@@ -25,6 +25,7 @@ from skep.runtime.service import Runtime
 from tests.runtime.conftest import DEADLINE, Tag, Told, ended, script, shell, until
 
 SECRET = "secret-of-the-worker"
+pytestmark = pytest.mark.servers
 KINDS = {
     "namespaces": {},
     "bubblewrap": {},
