@@ -7,11 +7,13 @@ from typing import Any
 from tests.chaos.calls import Away, Caller, Refused, patiently
 from tests.chaos.fleet import Fleet
 from tests.chaos.journal import ChangeRead, Committed, Handled, Journal, Published, Unexpected
-from tests.chaos.schedule import COORDINATORS, SERVERS
+from tests.chaos.schedule import COORDINATORS, GROUP_LEASE, SERVERS
 
 TOPIC, GROUP, PARTITIONS = "orders", "readers", 3
 PRODUCERS, CONSUMERS = 3, 2
 KEYS = 4
+#: how often a consumer stalls between reading and committing, for longer than its lease
+STALL_CHANCE, STALL_SECONDS = 0.015, GROUP_LEASE + 2.0
 
 
 class Load:
@@ -59,7 +61,11 @@ class Producing(Load):
 
 
 class Consuming(Load):
-    """A member of the group. It reads what it leases, and commits; from time to time it leaves without a word."""
+    """A member of the group that reads the partitions that it leases and commits their offsets.
+
+    From time to time it leaves silently. From time to time it stalls before a commit until its lease has expired and
+    the other member has read on: the server must then refuse the late commit.
+    """
 
     def __init__(self, fleet: Fleet, journal: Journal, seed: int, n: int, over: threading.Event) -> None:
         super().__init__(fleet, journal, f"consumer {seed} {n}", over, COORDINATORS)
@@ -94,6 +100,8 @@ class Consuming(Load):
             back = partition in joined["give_back"]
             if not back:
                 self._read(partition)
+            if self.chance.random() < STALL_CHANCE:
+                self.over.wait(STALL_SECONDS)
             self._commit(partition, back)
         if self.chance.random() < 0.2:
             self.caller.turn()
