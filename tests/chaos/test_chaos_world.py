@@ -37,7 +37,8 @@ with World(home="cli") as world:
         world.heal(event)
         print("healed", reaches(world, "c1", "w1"))
     with world.inside("w2"):
-        child = subprocess.Popen(["sleep", "100"])
+        # it has no output: the caller would otherwise wait for its end when this process crashes
+        child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print(world.processes("w2") == {child.pid: "sleep 100"}, world.processes("w3"))
     if sys.argv[1:] == ["crash"]:
         import os

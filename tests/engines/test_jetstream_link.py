@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -25,11 +26,20 @@ class Between:
         self._held, self._asked = held, asked
         self._holds = False
         self.go_on, self.passed = threading.Event(), threading.Event()
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._there, self._back)]
+        self._threads = [
+            threading.Thread(target=self._relay, args=(run,), daemon=True) for run in (self._there, self._back)
+        ]
         self._client: socket.socket | None = None
         self._met = threading.Event()
         for thread in self._threads:
             thread.start()
+
+    def _relay(self, run: Callable[[], None]) -> None:
+        """The client closes its connection when it likes; that ends both directions."""
+        with suppress(OSError):
+            run()
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
 
     def _there(self) -> None:
         self._client, _ = self._listener.accept()
@@ -39,7 +49,6 @@ class Between:
                 self._holds = True
                 self._asked()
             self._server.sendall(said)
-        self._server.shutdown(socket.SHUT_RDWR)
 
     def _back(self) -> None:
         self._met.wait()
