@@ -5,6 +5,8 @@ PY = .venv/bin/python
 PYTESTS = .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
+# the tests start thousands of processes: without stored bytecode each of them compiles every module again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-fast long chaos chaos-selftest lint lock docs bench replay golden
 
