@@ -157,8 +157,12 @@ BUGS: tuple[Bug, ...] = (
         ),
     ),
     Bug(
-        "orphans-go-on",  # what a killed worker ran goes on
-        (Edit("runtime/keeper.py", "    keeper.serve()\n    keeper.end_everything()\n", "    keeper.serve()\n"),),
+        "orphans-go-on",  # the commands of a killed worker continue
+        (
+            Edit("runtime/keeper.py", "    keeper.serve()\n    keeper.end_everything()\n", "    keeper.serve()\n"),
+            # an isolated command would otherwise still end with its supervisor
+            Edit("runtime/init.py", "    kernel.die_with_parent()\n", ""),
+        ),
     ),
     Bug(
         "tuple-lease-endless",  # what a taker that died had taken is never there again
