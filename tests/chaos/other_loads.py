@@ -154,7 +154,7 @@ class Submitting(Load):
             self._task(name, "first", 0.1),
             {**self._task(name, "second", 0.1), "needs": [{"task": "first"}]},
             self._task(name, "fails", 0.1, "fails"),
-            self._task(name, "long", 2 * LEASE),
+            self._task(name, "long", 3 * LEASE),
         ]
         return {"name": name, "tasks": [task | _RETRIED for task in tasks]}
 

@@ -29,8 +29,10 @@ from tests.house.disk import filled
 
 @pytest.fixture(autouse=True)
 def small_lots(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"harvest._OBJECTS": 7, "harvest._TAKE": 14, "listing.PAGE": 9, "kind.PAGE": 9}.items():
-        monkeypatch.setattr(f"skep.dataone.{name}", value)
+    monkeypatch.setattr("skep.dataone.harvest._OBJECTS", 7)
+    monkeypatch.setattr("skep.dataone.harvest._TAKE", 14)
+    monkeypatch.setattr("skep.dataone.listing.PAGE", 9)
+    monkeypatch.setattr("skep.dataone.kind.PAGE", 9)
     monkeypatch.setattr("skep.dataone.listing.WINDOW", 16)
 
 

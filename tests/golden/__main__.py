@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.renames import Rename, RenameError, read_table
+from tests.renames import TABLE, Rename, RenameError, read_table
 
 from . import ids, store
 from .recorders import explain
@@ -18,7 +18,7 @@ def main() -> int:
     surfaces.add_argument("--surface", action="append", choices=SURFACES, help="only this one; may be repeated")
     below.add_parser("record", parents=[surfaces], help="write tests/golden/data from the tree as it is")
     compare = below.add_parser("compare", parents=[surfaces], help="compare the tree with what is recorded")
-    compare.add_argument("--renames", type=Path, metavar="FILE", help="table of renames: surface, old, new")
+    compare.add_argument("--renames", type=Path, default=TABLE, metavar="FILE", help="table of renames (docs/project)")
     below.add_parser("statements", help="measure again which statements are the hottest")
     args = parser.parse_args()
     if args.what == "statements":
@@ -29,7 +29,7 @@ def main() -> int:
         store.write(record(chosen, renew=True))
         return 0
     try:
-        return _compare(chosen, read_table(args.renames) if args.renames else [])
+        return _compare(chosen, read_table(args.renames))
     except (RenameError, OSError) as error:
         _say(f"golden: {error}")
         return 2
