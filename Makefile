@@ -49,13 +49,15 @@ lint: .venv/.test
 	.venv/bin/lint-imports
 
 docs: .venv/.run
-	$(PY) -m skep.doors.cli.reference
+	$(PY) -m skep.cli.local
 
 # what others see of Skep, as it is now, and the ids of all tests: tests/golden compares with them
 golden: .venv/.test
 	./scripts/golden record
 	./scripts/test-ids record
 
+# they use servers and upstreams of tests/support
+bench: export PYTHONPATH := $(CURDIR)
 bench: .venv/.test
 	./scripts/debian-packages "make bench" codesearch ripgrep linux-source-6.1 nats-server postgresql redis-server
 	for one in bench/*/run.py; do $(PY) "$$one" || exit 1; done

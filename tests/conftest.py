@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from skep.engines.db.base import Database
-from skep.engines.open import find
-from skep.model.kinds import KINDS, NoArguments, TaskKind
-from skep.testing.opensearch import NotInstalled, OpenSearchNode, running_opensearch
-from skep.testing.postgres import fresh_database, running_postgres
+from skep.processes.engines import find
+from skep.storage.database import Database
+from skep.tasks.task_types import KINDS, NoArguments, TaskKind
 from tests import tiers
+from tests.support.opensearch import NotInstalled, OpenSearchNode, running_opensearch
+from tests.support.postgres import fresh_database, running_postgres
 
 # how long an example, or making one up, takes is the machine's affair; the same examples every time, so that a run that
 # fails was not just unlucky

@@ -21,25 +21,25 @@ _STARTERS = (
     "subprocess",
     "multiprocessing",
     "skep.benchmarks.measure",
-    "skep.doors.cli.autoscale",
-    "skep.doors.pages.painter",
-    "skep.engines.index.apart",
-    "skep.roles.",
+    "skep.fleet.cli",
+    "skep.interfaces.web.highlighter",
+    "skep.base.child_process",
+    "skep.processes.",
     "skep.runtime.isolation",
-    "skep.runtime.keeping",
-    "skep.runtime.service",
+    "skep.runtime.supervisor_client",
+    "skep.runtime.runtime",
     "skep.sources.credentials",
-    "skep.testing.gmn",
-    "skep.testing.nats",
-    "skep.testing.opensearch",
-    "skep.testing.postgres",
-    "skep.testing.s3",
+    "tests.support.gmn",
+    "tests.support.nats",
+    "tests.support.opensearch",
+    "tests.support.postgres",
+    "tests.support.s3",
     "skep.testing.server",
-    "skep.worker.builders",
-    "skep.worker.planning",
+    "skep.base.child_process",
+    "skep.indexing.build",
 )
 #: of those, what starts nothing
-_HARMLESS = ("skep.roles.build",)
+_HARMLESS = ("skep.processes.build", "skep.processes.engines")
 _HELPERS = ("tests.", "skep.testing.")
 #: functions of asyncio and os that start a process
 _CALLS = {"create_subprocess_exec", "create_subprocess_shell", "fork", "execv", "posix_spawn"}

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from tree_sitter import Parser
 
-from skep.analysis.facts import MOST_BYTES, analyse
-from skep.analysis.grammars import load
-from skep.analysis.language import classify
-from skep.analysis.syntax import grammar_of, read_syntax
+from skep.languages.blob_facts import MOST_BYTES, analyse, grammar_of, read_syntax
+from skep.languages.grammars import load
+from skep.languages.languages import classify
 
 #: of one language are measured
 _BYTES = 8_000_000

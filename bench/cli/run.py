@@ -87,14 +87,14 @@ def commands() -> None:
 
 
 def starts() -> None:
-    times: dict[str, list[float]] = {"import skep.roles.up": [], "skep up -> /healthz": []}
+    times: dict[str, list[float]] = {"import skep.processes.up": [], "skep up -> /healthz": []}
     for _ in range(ROUNDS // 3):
-        times["import skep.roles.up"].append(timed(lambda: run(PYTHON, "-c", "import skep.roles.up")))
+        times["import skep.processes.up"].append(timed(lambda: run(PYTHON, "-c", "import skep.processes.up")))
         with tempfile.TemporaryDirectory() as folder:
             server, _, seconds = start(folder)
             stop(server)
         times["skep up -> /healthz"].append(seconds)
-    show("start on an empty data folder", times, "import skep.roles.up")
+    show("start on an empty data folder", times, "import skep.processes.up")
 
 
 def main() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.dataone.science import science
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.dataone.science_formats import science
 from skep.dataone.types import AccessPolicy, AccessRule, Checksum, SystemMetadata
-from skep.roles.build import open_rooms
+from skep.processes.build import open_rooms
 from skep.testing.documents import EML_21, eml
-from skep.testing.offers import put_pack
+from tests.support.dataone_objects import put_pack
 
 #: documents that a harvest brings at a time
 LOT = 250

@@ -1,6 +1,6 @@
 """A harvest beside a bare loop that only downloads, from the same node, in turns; medians and their ratio.
 
-    python bench/dataone/run.py [--objects 10000] [--rounds 3] [--memory 10000,100000]
+    PYTHONPATH=. python bench/dataone/run.py [--objects 10000] [--rounds 3] [--memory 10000,100000]
 
 The node is a process of its own with small EML documents; both sides have 5 connections, and both ask for the system
 metadata and the bytes of each object. The harvest is a whole `skep up`: listed, queued, verified, decided, stored and
@@ -23,12 +23,11 @@ from typing import Any
 import uvloop
 
 from skep.client import Client
-from skep.dataone.exchange import Exchange
-from skep.dataone.pids import encode
+from skep.dataone.encoding import encode, parse
 from skep.dataone.types import ObjectList
-from skep.dataone.xml import parse
-from skep.sources.git.lsrefs import ca_bundle
-from skep.sources.git.url import parse as parse_url
+from skep.net.http import Exchange
+from skep.net.urls import parse as parse_url
+from skep.sources.git.ls_refs import ca_bundle
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.house.running import RunningSkep
@@ -39,7 +38,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def node(objects: int) -> Iterator[tuple[str, int]]:
-    command = [sys.executable, "-m", "skep.testing.membernode", str(objects)]
+    command = [sys.executable, "-m", "skep.dataone.testing", str(objects)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin and child.stdout
         yield child.stdout.readline().strip(), child.pid

@@ -18,18 +18,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.fleet.crowd import member
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.engines.db.base import Database, Tx, Value
-from skep.fleet import orders
-from skep.fleet.moves import Moves
-from skep.link.messages import PROTOCOL, Hello
-from skep.link.server import LinkServer
-from skep.loops import kept
-from skep.model.member import Offer
-from skep.roles.build import Rooms, open_rooms
-from skep.sources.tables import INSERT_SOURCE
-from skep.testing.postgres import running_postgres
+from skep.base.clock import SystemClock
+from skep.base.loops import kept
+from skep.config.settings import Settings
+from skep.fleet import assignments
+from skep.fleet.api import Offer
+from skep.mirrors.replication import Moves
+from skep.processes.build import Rooms, open_rooms
+from skep.rpc.messages import PROTOCOL, Hello
+from skep.rpc.server import LinkServer
+from skep.sources.catalogue import INSERT_SOURCE
+from skep.storage.database import Database, Tx, Value
+from tests.support.postgres import running_postgres
 
 _PAGE = 10_000
 #: seconds between the beats of a member, and for which they are counted
@@ -121,7 +121,7 @@ async def _ordered(db: Database, to: str) -> float:
     """Seconds until an order is confirmed."""
     (row,) = await db.read("SELECT source FROM holding WHERE member = :to LIMIT 1", to=to)
     began = time.perf_counter()
-    await db.write(lambda tx: orders.order_many(tx, to, "hold", [row["source"]]))
+    await db.write(lambda tx: assignments.order_many(tx, to, "hold", [row["source"]]))
     while await db.read("SELECT n FROM ordered WHERE member = :to", to=to):
         await asyncio.sleep(0.001)
     return time.perf_counter() - began

@@ -7,10 +7,10 @@ import asyncio
 import sys
 import time
 
-from skep.clock import SystemClock
-from skep.link.dial import Dial
-from skep.link.peer import Peer
-from skep.model.member import Offer
+from skep.base.clock import SystemClock
+from skep.fleet.api import Offer
+from skep.rpc.client import Peer
+from skep.rpc.connect import Dial
 
 
 def member(n: int) -> str:

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from skep.testing.forge import Forge
-from skep.testing.postgres import postgres_server
 from tests.cluster.cluster import Cluster, Line
 from tests.cluster.fleet import api, until
+from tests.support.forge import Forge
+from tests.support.postgres import postgres_server
 
 BEAT_EVERY, CROWD_EVERY = 0.5, 5.0
 WORKERS = 3

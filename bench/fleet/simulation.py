@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 
 from skep.fleet.events import UNSTABLE_SECONDS
-from skep.fleet.plan import Change, Holding, Member, plan
+from skep.fleet.ring import Change, Holding, Member, plan
 
 GRACE, BEAT = 10, 10.0  # minutes, seconds: as the settings
 #: minutes between failures of one worker, and how long most of them, and the others, take

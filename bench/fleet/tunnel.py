@@ -1,7 +1,7 @@
 """A mirror of 200 MB through a tunnel, against the same `git fetch` from a local folder; memory behind a reader that
 stalls; heartbeats beside bulk bytes on a link of 10 MB/s.
 
-    python bench/fleet/tunnel.py [--megabytes 200] [--rounds 5]
+    PYTHONPATH=. python bench/fleet/tunnel.py [--megabytes 200] [--rounds 5]
 
 The giver is another process. Both ways and the direct fetch take turns. The link of 10 MB/s is a network namespace
 shaped by `tc` and needs root; without, that part is left out.
@@ -22,17 +22,15 @@ from pathlib import Path
 
 import uvloop
 
-from skep.link import carry
-from skep.link.carry import dial
-from skep.link.listening import listen
-from skep.link.meeting import Meeting
-from skep.model.source import Failure
-from skep.sources.git.bringing import Policy, Upstream, fetch_environment
-from skep.sources.git.copying import Bounds, fetch_through, nothing_told
-from skep.sources.git.mirror import Mirror
-from skep.sources.git.selection import selection
-from skep.sources.git.through import give
-from skep.streams import BLOCK, Stream
+from skep.base.io import BLOCK, Stream
+from skep.rpc import tunnel
+from skep.rpc.server import listen
+from skep.rpc.tunnel import Meeting, dial
+from skep.sources.git.ls_refs import selection
+from skep.sources.git.mirror import Mirror, Policy, Upstream, fetch_environment
+from skep.sources.git.mirror_copy import Bounds, fetch_through, nothing_told
+from skep.sources.git.process import give
+from skep.sources.model import Failure
 
 LARGEST = 1 << 40
 SECONDS = 3_600.0
@@ -119,7 +117,7 @@ def memory(pid: int) -> float:
 @asynccontextmanager
 async def meeting_point(host: str = "127.0.0.1") -> AsyncIterator[tuple[Meeting, str]]:
     meeting = Meeting()
-    server, address = await listen({carry.METHOD: meeting.carry}, f"{host}:0")
+    server, address = await listen({tunnel.METHOD: meeting.carry}, f"{host}:0")
     try:
         yield meeting, address
     finally:

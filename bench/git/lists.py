@@ -1,6 +1,6 @@
 """A list of many URLs: import into the catalogue, reading it again unchanged, and handing it to a worker as orders.
 
-    python bench/git/lists.py [--counts 10000 100000 1000000]
+    PYTHONPATH=. python bench/git/lists.py [--counts 10000 100000 1000000]
 
 The list is a git repository with files of 1,000 URLs. Each size runs in a process of its own, on SQLite on disk; times
 are seconds of its CPU.
@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.fleet.orders import confirm, pending
-from skep.model.caller import SYSTEM
-from skep.roles.build import open_rooms
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.fleet.assignments import confirm, pending
+from skep.processes.build import open_rooms
 from skep.sources.lists.apply import Apply
 from skep.sources.lists.follow import Follower
-from skep.testing.forge.repo import Repo
+from tests.support.forge.repository import Repo
 
 PER_FILE = 1_000
 
@@ -83,7 +83,7 @@ async def run(count: int, folder: Path) -> None:
 
 
 def _offer() -> Any:
-    from skep.model.member import Offer
+    from skep.fleet.api import Offer
 
     return Offer(mirror=True)
 

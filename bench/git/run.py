@@ -1,6 +1,6 @@
 """Nothing has changed: one pass over all repositories by Skep, by grokmirror's pull and by `git fetch` of each.
 
-    python bench/git/run.py [--count 2000] [--rounds 3] [--grokmirror FOLDER_OF_ITS_PROGRAMS]
+    PYTHONPATH=. python bench/git/run.py [--count 2000] [--rounds 3] [--grokmirror FOLDER_OF_ITS_PROGRAMS]
 
 All ask the same server, in turns, in one run. grokmirror compares a manifest that its upstream has to publish: `-n` is
 a pass over it, without is the question whether the manifest is a new one. Skep follows the same manifest: "manifest" is
@@ -28,20 +28,20 @@ from typing import NamedTuple
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.engines.db.base import Tx
-from skep.engines.db.sqlite import open_sqlite
-from skep.link.messages import Hold, Order
-from skep.model.caller import SYSTEM
-from skep.model.ids import new_id
-from skep.model.source import Held
-from skep.roles.build import open_rooms
-from skep.sources.git.kind import GitKind
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.base.ids import new_id
+from skep.config.settings import Settings
+from skep.processes.build import open_rooms
+from skep.rpc.messages import Hold, Order
 from skep.sources.git.mirror import folder_of
+from skep.sources.git.source_type import GitKind
 from skep.sources.lists.follow import Follower
-from skep.worker.poller import Poller
-from skep.worker.store import Store
+from skep.sources.model import Held
+from skep.sources.polling.poller import Poller
+from skep.sources.polling.store import Store
+from skep.storage.database import Tx
+from skep.storage.sqlite import open_sqlite
 
 AT_ONCE = 8
 #: `git fetch` processes a round; the pass over all is so many times longer

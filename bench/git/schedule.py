@@ -1,6 +1,6 @@
 """The schedule of one worker with 10 thousand, 100 thousand and 1 million sources: memory, restart, cost of a look.
 
-    python bench/git/schedule.py [--sizes 10000,100000,1000000]
+    PYTHONPATH=. python bench/git/schedule.py [--sizes 10000,100000,1000000]
 
 Restart is opening the worker's file and having everything that is due soon in the queue. Beside it: reading the same
 URLs from lists, 1,000 in each YAML file, with libyaml. Each size is measured in a process of its own.
@@ -21,17 +21,16 @@ import msgspec
 import uvloop
 import yaml
 
-from skep.config import Settings
-from skep.engines.db.base import Tx, Value
-from skep.engines.db.sqlite import open_sqlite
-from skep.model.credential import Key
-from skep.model.ids import new_id
-from skep.model.source import Failure, Held
-from skep.schedule.estimate import FIRST_OBSERVED
-from skep.sources.base import Ask, Look, Moved, Report, Same
-from skep.worker import tables
-from skep.worker.poller import Poller
-from skep.worker.store import Store
+from skep.base.ids import new_id
+from skep.config.settings import Settings
+from skep.sources.model import Failure, Held, Key
+from skep.sources.polling import store as tables
+from skep.sources.polling.poller import Poller
+from skep.sources.polling.schedule import FIRST_OBSERVED
+from skep.sources.polling.store import Store
+from skep.sources.source_type import Ask, Look, Moved, Report, Same
+from skep.storage.database import Tx, Value
+from skep.storage.sqlite import open_sqlite
 
 LOOKS = 40_000
 CHUNK = 20_000

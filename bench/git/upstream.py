@@ -1,6 +1,6 @@
 """The upstream of the no-change benchmark: N repositories behind a real `git http-backend`, and files beside them.
 
-    python bench/git/upstream.py FOLDER COUNT
+    PYTHONPATH=. python bench/git/upstream.py FOLDER COUNT
 
 Prints the base URLs of both and then serves until its standard input ends.
 """
@@ -11,7 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from skep.testing.forge import Forge
+from tests.support.forge import Forge
 
 
 class Files(SimpleHTTPRequestHandler):

@@ -1,6 +1,6 @@
 """Polling unchanged repositories: Skep's look beside `git ls-remote` processes, per second of CPU of the client.
 
-    python bench/polling/run.py [--count 100] [--rounds 5]
+    PYTHONPATH=. python bench/polling/run.py [--count 100] [--rounds 5]
 
 Skep's side is the worker's own poller: pick, look, reschedule, and the schedule written to its file. Both sides ask the
 same server, in turns, in one run. The server is another process, so its work is not counted; the client's children are.
@@ -22,15 +22,15 @@ from typing import NamedTuple
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.engines.db.sqlite import open_sqlite
-from skep.link.messages import Hold, Order
-from skep.model.ids import new_id
-from skep.model.source import Held
-from skep.sources.git.kind import GitKind
-from skep.worker.poller import Poller
-from skep.worker.store import Store
+from skep.base.clock import SystemClock
+from skep.base.ids import new_id
+from skep.config.settings import Settings
+from skep.rpc.messages import Hold, Order
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Held
+from skep.sources.polling.poller import Poller
+from skep.sources.polling.store import Store
+from skep.storage.sqlite import open_sqlite
 
 AT_ONCE = 8
 #: processes of ls-remote a round; its rate does not depend on how many

@@ -1,6 +1,6 @@
 """The upstream of the polling benchmark, in a process of its own: N repositories behind a real `git http-backend`.
 
-    python bench/polling/upstream.py FOLDER COUNT [--tls]
+    PYTHONPATH=. python bench/polling/upstream.py FOLDER COUNT [--tls]
 
 Prints its base URL and then serves until its standard input ends.
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from skep.testing.forge import Forge
+from tests.support.forge import Forge
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """One curve among few results and among many, on each database, in turns; medians and ratios.
 
-    python bench/results/run.py [--rounds 20] [--commits 1000] [--few 10] [--many 1000]
+    PYTHONPATH=. python bench/results/run.py [--rounds 20] [--commits 1000] [--few 10] [--many 1000]
 
 Each commit is a task that records one result for each curve, so a curve has as many points as there are commits. What
 is measured is `results.points`: the whole curve, decoded. Recording is timed on the way.
@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.core import Core
-from skep.model.caller import SYSTEM
-from skep.model.result import Draft, Series
-from skep.model.task import ContextSpec, TaskSpec
-from skep.roles.build import open_rooms
-from skep.testing.postgres import fresh_database, running_postgres
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.interfaces.core import Core
+from skep.processes.build import open_rooms
+from skep.results.api import Draft, Series
+from skep.tasks.model import ContextSpec, TaskSpec
+from tests.support.postgres import fresh_database, running_postgres
 
 
 @asynccontextmanager

@@ -24,10 +24,11 @@ import numpy as np
 
 from bench.search.corpus import QUERIES, unpack
 from bench.search.load import bench_load
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
-from skep.model.search import Delta, Document, Fence, Limits, ShardInfo, Tip
 from skep.search.query import parse
+from skep.storage.code_index.model import Delta, Document, Fence, Limits, ShardInfo, Tip
+from skep.storage.code_index.trigram.builder import TrigramBuilder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.sqlite import open_sqlite
 
 FIRST = 50
 

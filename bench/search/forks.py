@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench.search.__main__ import files
 from bench.search.many import adopt, asked
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.index.trigram import open_trigram
-from skep.model.search import Document
+from skep.storage.code_index.model import Document
+from skep.storage.code_index.trigram.searcher import open_trigram
+from skep.storage.sqlite import open_sqlite
 
 #: one file of so many is the fork's own
 OWN = 50

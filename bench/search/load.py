@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from skep.engines.index.trigram import TrigramSearcher
-from skep.model.search import Limits
 from skep.search.query import parse
+from skep.storage.code_index.model import Limits
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
 
 SEARCHERS = 8
 SEARCHES = 1000

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from skep.engines.db.base import Database
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
-from skep.model.search import Delta, Document, Fence, Limits, Tip
 from skep.search.query import parse
+from skep.storage.code_index.model import Delta, Document, Fence, Limits, Tip
+from skep.storage.code_index.trigram.builder import TrigramBuilder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.database import Database
+from skep.storage.sqlite import open_sqlite
 
 FILES, BYTES = 4, 3_000
 #: merges happen beside the adoptions, as in a running server, and not after each of them

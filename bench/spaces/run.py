@@ -1,6 +1,6 @@
 """Spaces over the link beside a Redis list, in one run, in turns; medians and ratios.
 
-    python bench/spaces/run.py [--rounds 5] [--clients 64] [--cycles 6400]
+    PYTHONPATH=. python bench/spaces/run.py [--rounds 5] [--clients 64] [--cycles 6400]
 
 Each client puts a tuple, takes one and acknowledges it, one after the other: on disk before each is answered. Redis is
 Debian's, with `appendfsync always`; its clients (redis-py for asyncio, a connection each) push and then pop, blocking.
@@ -22,9 +22,9 @@ from pathlib import Path
 import redis.asyncio
 import uvloop
 
-from skep.clock import SystemClock
-from skep.link.peer import Peer
-from skep.model.space import Acknowledge, Get, Got, Put, Typed
+from skep.base.clock import SystemClock
+from skep.rpc.client import Peer
+from skep.spaces.api import Acknowledge, Get, Got, Put, Typed
 
 TOKEN = "b" * 64
 TEMPLATE = ("job", Typed("int"))

@@ -1,6 +1,6 @@
 """A coordinator of its own for the bench: the rooms as `skep up` opens them, and the link on a unix socket.
 
-python bench/spaces/server.py DATA SOCKET TOKEN
+PYTHONPATH=. python bench/spaces/server.py DATA SOCKET TOKEN
 """
 
 import asyncio
@@ -8,10 +8,10 @@ import sys
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.link.server import LinkServer
-from skep.roles.build import open_rooms
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes.build import open_rooms
+from skep.rpc.server import LinkServer
 
 
 async def main(data: str, socket: str, token: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skep.benchmarks.steps import find_steps
+from skep.benchmarks.step_detection import find_steps
 
 LENGTH = 100
 SIZES, NOISES = (0.03, 0.05, 0.10), (0.01, 0.03, 0.05)

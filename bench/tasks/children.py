@@ -8,10 +8,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command
 
 _numbers = count()
 

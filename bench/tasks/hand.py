@@ -1,6 +1,6 @@
 """A worker process that does nothing but tasks that do nothing.
 
-python bench/tasks/hand.py LINK TOKEN SLOTS
+PYTHONPATH=. python bench/tasks/hand.py LINK TOKEN SLOTS
 """
 
 import asyncio
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.link.client import LinkClient
-from skep.link.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
-from skep.model.credential import Key
-from skep.model.member import Offer
-from skep.model.task import Run, TaskHold
-from skep.worker.doer import Doer
+from skep.base.clock import SystemClock
+from skep.fleet.api import Offer
+from skep.rpc.client import LinkClient
+from skep.rpc.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
+from skep.sources.model import Key
+from skep.tasks.model import Run, TaskHold
+from skep.tasks.worker import Doer
 
 
 class Hand:

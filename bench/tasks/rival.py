@@ -1,6 +1,6 @@
 """procrastinate, asked for the same: jobs that do nothing, stored in PostgreSQL, done by another process.
 
-python bench/tasks/rival.py URL CONCURRENCY JOBS|idle    (the worker)
+PYTHONPATH=. python bench/tasks/rival.py URL CONCURRENCY JOBS|idle    (the worker)
 """
 
 import asyncio

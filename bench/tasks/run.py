@@ -1,6 +1,6 @@
 """Tasks beside procrastinate, in one run, in turns; medians and ratios.
 
-    python bench/tasks/run.py [--rounds 3] [--tasks 400] [--only rates,idle,waiting,children]
+    PYTHONPATH=. python bench/tasks/run.py [--rounds 3] [--tasks 400] [--only rates,idle,waiting,children]
 
 Tasks of a built-in kind that do nothing, durable (fsync on), over the link to a worker in another process;
 procrastinate on Debian's PostgreSQL with psycopg in C, its worker in another process too. One at a time: the worker has
@@ -21,13 +21,13 @@ from pathlib import Path
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.link.server import LinkServer
-from skep.model.caller import SYSTEM
-from skep.model.task import Context, ContextSpec, TaskSpec
-from skep.roles.build import Rooms, open_rooms
-from skep.testing.postgres import fresh_database, running_postgres
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes.build import Rooms, open_rooms
+from skep.rpc.server import LinkServer
+from skep.tasks.model import Context, ContextSpec, TaskSpec
+from tests.support.postgres import fresh_database, running_postgres
 
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.tasks import children

@@ -10,13 +10,13 @@ import msgspec
 import uvicorn
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.doors.http.app import create_app
-from skep.doors.http.held import HeldProtocol
-from skep.engines.log.rows import RowsLog
-from skep.model.topic import Draft, Part
-from skep.roles.build import open_rooms
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.interfaces.http.app import create_app
+from skep.interfaces.http.asgi import HeldProtocol
+from skep.processes.build import open_rooms
+from skep.storage.topic_log import RowsLog
+from skep.topics.api import Draft, Part
 from skep.topics.service import Topics
 
 

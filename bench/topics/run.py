@@ -1,6 +1,6 @@
 """Topics beside what else there is, in one run, in turns; medians and ratios.
 
-    python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest]
+    PYTHONPATH=. python bench/topics/run.py [--rounds 3] [--messages 10000] [--only wire,redis,postgres,route,newest]
 
 Skep is a real `skep up` as it comes (SQLite, FULL durability). Where it says so it is asked by its own library: one
 AsyncProducer that all producers share, as those of nats-py share one client; else by a client that costs little.
@@ -23,14 +23,14 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from skep.base.clock import SystemClock
 from skep.client import AsyncClient, AsyncProducer
 from skep.client.topics import Outgoing
-from skep.clock import SystemClock
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.log.rows import open_rows
-from skep.model.topic import Draft, Part
-from skep.testing.nats import running_nats
-from skep.testing.postgres import fresh_database, running_postgres
+from skep.storage.sqlite import open_sqlite
+from skep.storage.topic_log import open_rows
+from skep.topics.api import Draft, Part
+from tests.support.nats import running_nats
+from tests.support.postgres import fresh_database, running_postgres
 
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.topics.load import asked, flood, request

@@ -1,4 +1,4 @@
-from skep.doors.cli.main import main
+from skep.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from skep.errors import SkepError
+from skep.base.errors import SkepError
 
 id = os.environ.get("SKEP_TASK", "")
 attempt = int(os.environ.get("SKEP_ATTEMPT", "0"))

@@ -12,8 +12,8 @@ from typing import Any
 
 import litestar
 
-from skep.doors.http import app as application
-from skep.model.caller import Caller
+from skep.base.caller import Caller
+from skep.interfaces.http import app as application
 
 _made = litestar.Litestar.__init__
 _forked = application._fork

@@ -1,6 +1,6 @@
 """One small function of each language, counted by hand. The sum is in docs/analysis.md."""
 
-from skep.analysis.syntax import Function
+from skep.languages.blob_facts import Function
 
 #: path: text, definitions and their kinds, a function
 Example = tuple[str, list[tuple[str, str]], Function]

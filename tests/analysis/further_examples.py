@@ -1,6 +1,6 @@
 """As in examples.py, for further languages."""
 
-from skep.analysis.syntax import Function
+from skep.languages.blob_facts import Function
 from tests.analysis.examples import Example
 
 EXAMPLES: dict[str, Example] = {

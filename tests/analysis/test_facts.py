@@ -1,7 +1,6 @@
 import pytest
 
-from skep.analysis.facts import analyse
-from skep.analysis.licence import licence_of
+from skep.languages.blob_facts import analyse, licence_of
 
 BSD_2 = "Redistributions of source code must retain\nRedistributions in binary form must"
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.analysis.language import classify, languages, named
-from skep.model.search import GENERATED, TEST, VENDORED
+from skep.languages.languages import classify, languages, named
+from skep.storage.code_index.model import GENERATED, TEST, VENDORED
 
 
 @pytest.mark.parametrize(

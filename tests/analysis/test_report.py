@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.analysis.facts import analyse
 from skep.analysis.report import File, fold
+from skep.languages.blob_facts import analyse
 
 FILES = {
     "LICENSE": "Permission is hereby granted, free of charge, ... without restriction, shall be included in all copies",

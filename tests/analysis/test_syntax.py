@@ -2,9 +2,8 @@
 
 import pytest
 
-from skep.analysis.facts import analyse
-from skep.analysis.syntax import Function
-from skep.engines.index.books import KINDS
+from skep.languages.blob_facts import Function, analyse
+from skep.storage.code_index.analysis_files import KINDS
 from tests.analysis import examples, further_examples
 
 EXAMPLES = examples.EXAMPLES | further_examples.EXAMPLES

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from skep.testing.postgres import fresh_database
 from tests.house.running import RunningSkep
+from tests.support.postgres import fresh_database
 from tests.tasks.house import Engine, MovableClock, coordinator
 
 

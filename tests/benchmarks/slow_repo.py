@@ -3,7 +3,7 @@ so that finding it is the same on every machine, however busy."""
 
 from pathlib import Path
 
-from skep.testing.forge.repo import Repo
+from tests.support.forge.repository import Repo
 
 #: each run writes what it took; the dice are thrown by commit, side and run
 BENCH = """\

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from skep.benchmarks.checking import check
-from skep.doors.cli.benchmark import read
-from skep.model.benchmark import BenchmarkSpec
+from skep.benchmarks.api import BenchmarkSpec
+from skep.benchmarks.cli import read
+from skep.benchmarks.service import check
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 from skep.client import Client
-from skep.model.result import Result
-from skep.testing.forge.repo import Repo
+from skep.results.api import Result
 from tests.house.running import RunningSkep
+from tests.support.forge.repository import Repo
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "benchmark" / "pytest.toml"
 SUITE = b"""\

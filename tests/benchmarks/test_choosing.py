@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.benchmarks.checking import check, variants
-from skep.benchmarks.choosing import Wanted, choose, key_of, spread
-from skep.errors import BadInput, SkepError
-from skep.model.benchmark import BenchmarkSpec, Commit, Span, Want
+from skep.base.errors import BadInput, SkepError
+from skep.benchmarks.api import BenchmarkSpec, Commit, Span, Want
+from skep.benchmarks.commit_selection import Wanted, choose, key_of, spread
+from skep.benchmarks.service import check, variants
 
 PUSH = BenchmarkSpec("b", "src_1", ("true",))
 RANGE = BenchmarkSpec("b", "src_1", ("true",), mode="range", range="a..b")

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from skep.benchmarks.finding import Finding
-from skep.clock import SystemClock
-from skep.engines.db.base import Row
-from skep.model.benchmark import BenchmarkSpec
-from skep.model.caller import SYSTEM
-from skep.model.result import Draft
-from skep.model.task import TaskSpec
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.benchmarks.api import BenchmarkSpec
+from skep.benchmarks.change_points import Finding
+from skep.results.api import Draft
+from skep.storage.database import Row
+from skep.tasks.model import TaskSpec
 from tests.tasks.house import Engine
 
 

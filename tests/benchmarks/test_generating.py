@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.benchmarks.notices import Notices
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.engines.db.base import Tx
-from skep.errors import BadInput, Conflict, NotFound, SkepError
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Step, Turn, Want
-from skep.model.caller import SYSTEM, Caller
-from skep.model.member import Offer
-from skep.model.task import Call, Reply, Run, TaskSpec
-from skep.sources.git.guard import Guard
+from skep.base.caller import SYSTEM, Caller
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput, Conflict, NotFound, SkepError
+from skep.benchmarks.api import Benchmark, BenchmarkSpec, Step, Turn, Want
+from skep.benchmarks.change_points import Notices
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.net.guard import Guard
 from skep.sources.git.http import Http
-from skep.sources.git.lsrefs import ca_bundle
-from skep.worker.doer import Doing, TaskFailed
+from skep.sources.git.ls_refs import ca_bundle
+from skep.storage.database import Tx
+from skep.tasks.model import Call, Reply, Run, TaskSpec
+from skep.tasks.worker import Doing, TaskFailed
 from tests.tasks.hostile import submissions
 from tests.tasks.house import Engine, Hand, MovableClock, coordinator
 

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from skep.benchmarks.api import Benchmark, BenchmarkSpec, Step
 from skep.client import Client
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Step
 from tests.benchmarks.slow_repo import slow_repo
 from tests.house.running import RunningSkep
 

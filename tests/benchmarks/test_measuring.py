@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.model.benchmark import Measure
-from skep.model.result import Draft
-from skep.sources.git.history import history, patch
-from skep.testing.forge.repo import Repo
+from skep.benchmarks.api import Measure
+from skep.results.api import Draft
+from skep.sources.git.browse import history, patch
 from tests.benchmarks.slow_repo import slow_repo
+from tests.support.forge.repository import Repo
 
 
 def job(commits: list[str], at: int, **more: Any) -> Measure:

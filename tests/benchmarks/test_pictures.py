@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.benchmarks.finding import locate, supported
-from skep.benchmarks.plots import compare_plot, distribution_plot, series_plot, shown
-from skep.benchmarks.steps import Found
-from skep.model.benchmark import Step
-from skep.model.result import Result, Series
+from skep.benchmarks.api import Step
+from skep.benchmarks.change_points import locate, supported
+from skep.benchmarks.evaluations import compare_plot, distribution_plot, series_plot, shown
+from skep.benchmarks.step_detection import Found
+from skep.results.api import Result, Series
 
 SERIES = Series("speed", "src_1", "main", "parse <b>", "time", "cpu&co", "s")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from skep.base.errors import BadInput
+from skep.benchmarks.api import Step
 from skep.client import Client
-from skep.errors import BadInput
-from skep.model.benchmark import Step
-from skep.model.task import ContextSpec, TaskSpec
-from skep.testing.forge.repo import Repo
+from skep.tasks.model import ContextSpec, TaskSpec
 from tests.benchmarks.slow_repo import slow_repo
 from tests.house.running import RunningSkep
+from tests.support.forge.repository import Repo
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "benchmark"
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.run import count, make, ours
-from skep.benchmarks.pairs import compare, spread_of
-from skep.benchmarks.steps import between, divided, find_steps, noise, student
+from skep.benchmarks.step_detection import between, compare, divided, find_steps, noise, spread_of, student
 
 
 @pytest.mark.parametrize(("size", "noisy", "least"), [(0.10, 0.01, 1.0), (0.05, 0.01, 1.0), (0.10, 0.03, 0.97)])

@@ -11,8 +11,6 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Self
 
-from skep.testing.forge import Forge
-from skep.testing.postgres import Postgres, postgres_server
 from tests.chaos.journal import FaultBegun, FaultEnded, Journal, Unexpected
 from tests.chaos.schedule import (
     COORDINATORS,
@@ -30,6 +28,8 @@ from tests.chaos.schedule import (
 from tests.chaos.world import NETWORK, World, address_of
 from tests.house.running import SKEP as COMMAND
 from tests.house.running import environment
+from tests.support.forge import Forge
+from tests.support.postgres import Postgres, postgres_server
 
 _START_SECONDS = 120.0
 #: more than a process takes to end in good order

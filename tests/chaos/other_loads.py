@@ -3,7 +3,6 @@
 import threading
 from pathlib import Path
 
-from skep.testing.forge import Repo
 from tests.chaos.calls import Away, Refused, patiently
 from tests.chaos.fleet import Fleet
 from tests.chaos.journal import (
@@ -18,6 +17,7 @@ from tests.chaos.journal import (
 )
 from tests.chaos.schedule import COORDINATORS, LEASE, SERVERS
 from tests.chaos.topic_loads import Load
+from tests.support.forge import Repo
 
 #: repositories that are pushed to at the same time
 ACTIVE_REPOSITORIES = 3

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from skep.errors import SkepError
-from skep.model.answers import ErrorAnswer, ErrorBody
-from skep.model.source import Source
+from skep.base.answers import ErrorAnswer, ErrorBody
+from skep.base.errors import SkepError
+from skep.sources.model import Source
 
 SOURCE = Source(
     id="src_01", number=1, kind="git", name="example.org/a/b", url="https://example.org/a/b", state="current",

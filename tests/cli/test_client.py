@@ -5,11 +5,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from skep.base.answers import Added, Page
+from skep.base.errors import BadInput, BadQuery, Busy, NeedsToken, NotFound, SkepError, Unavailable
 from skep.client import Client
 from skep.client.asynchronous import AsyncClient
-from skep.client.whereabouts import advertise, find_token, withdraw
-from skep.errors import BadInput, BadQuery, Busy, NeedsToken, NotFound, SkepError, Unavailable
-from skep.model.answers import Added, Page
+from skep.client.transport import advertise, find_token, withdraw
 from tests.cli.fake import SOURCE, Asked, FakeSkep
 
 STATUS = {

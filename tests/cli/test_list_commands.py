@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from skep.doors.cli.main import main
-from skep.model.answers import Page
-from skep.model.source_list import ListedSource, ListProblem, SourceList
+from skep.base.answers import Page
+from skep.cli.main import main
+from skep.sources.model import ListedSource, ListProblem, SourceList
 from tests.cli.fake import FakeSkep
 
 LIST = SourceList("lst_1", "git", "https://example.org/l", "waiting", version="c1", entries=7, waiting=3, read_at=1.0)

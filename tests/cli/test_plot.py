@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.doors.cli.plot import plot
+from skep.interfaces.terminal import plot
 
 
 def test_a_slope_runs_from_corner_to_corner() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.doors.cli.main import main
-from skep.model.answers import Page
-from skep.model.rule import Fired, Rule, RuleSpec
-from skep.model.task import Context, ContextSpec, TaskSpec
+from skep.base.answers import Page
+from skep.cli.main import main
+from skep.rules.api import Fired, Rule, RuleSpec
+from skep.tasks.model import Context, ContextSpec, TaskSpec
 from tests.cli.fake import FakeSkep
 
 SPEC = RuleSpec("check", ContextSpec("c", (TaskSpec(kind="noop"),)), source="**", refs=("main",), paths=("a*", "b"))

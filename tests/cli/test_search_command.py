@@ -5,11 +5,10 @@ import json
 import msgspec
 import pytest
 
-from skep.doors.cli import exits
-from skep.doors.cli.main import main
-from skep.model.saved import SavedSearch, Searches
-from skep.model.search import Counted, Line, Reason
-from skep.model.search_answers import Completion, Completions, Hit, SearchAnswer, SourceHit
+from skep.cli.main import main
+from skep.interfaces import terminal
+from skep.search.api import Completion, Completions, Hit, SavedSearch, SearchAnswer, Searches, SourceHit
+from skep.storage.code_index.model import Counted, Line, Reason
 from tests.cli.fake import FakeSkep
 
 Output = pytest.CaptureFixture[str]
@@ -28,7 +27,7 @@ def answers(home: FakeSkep, answer: SearchAnswer) -> None:
 
 def test_context_is_shown_once_and_cut_where_lines_are_missing(home: FakeSkep, capsys: Output) -> None:
     answers(home, SearchAnswer([HIT], 3, False, 0.01))
-    assert main(["search", "needle", "-C", "2"]) == exits.OK
+    assert main(["search", "needle", "-C", "2"]) == terminal.OK
     assert home.asked[0].query == {"q": "needle", "lines": "50", "context": "2"}
     place = "example.org/a/b:src/x.py"
     assert capsys.readouterr().out.splitlines() == [
@@ -42,7 +41,7 @@ def test_context_is_shown_once_and_cut_where_lines_are_missing(home: FakeSkep, c
         f"{place}-89-e␛[0m",
         f"{place}:90:1:needle",
     ]
-    assert main(["search", "needle", "-C", "2", "--color", "always"]) == exits.OK
+    assert main(["search", "needle", "-C", "2", "--color", "always"]) == terminal.OK
     coloured = capsys.readouterr().out
     assert "\x1b[2m 4\x1b[0m  \x1b[2mfour\x1b[0m" in coloured
     assert "\n    …\n" in coloured
@@ -50,13 +49,13 @@ def test_context_is_shown_once_and_cut_where_lines_are_missing(home: FakeSkep, c
 
 def test_what_is_not_wanted_is_no_option(home: FakeSkep) -> None:
     answers(home, SearchAnswer([HIT], 3, False, 0.01))
-    assert main(["search", "needle", "-hay", "-Config", "-(a", "or", "-b:c)", "-C2"]) == exits.OK
+    assert main(["search", "needle", "-hay", "-Config", "-(a", "or", "-b:c)", "-C2"]) == terminal.OK
     assert home.asked[0].query == {"q": "needle -hay -Config -(a or -b:c)", "lines": "50", "context": "2"}
 
 
 def test_programs_get_context_symbols_and_reasons(home: FakeSkep, capsys: Output) -> None:
     answers(home, SearchAnswer([HIT], 3, False, 0.01))
-    assert main(["search", "needle", "--json", "--explain"]) == exits.OK
+    assert main(["search", "needle", "--json", "--explain"]) == terminal.OK
     assert home.asked[0].query["explain"] == "true"
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[1]["symbol"] == "function"
@@ -66,25 +65,25 @@ def test_programs_get_context_symbols_and_reasons(home: FakeSkep, capsys: Output
 
 def test_explain(home: FakeSkep, capsys: Output) -> None:
     answers(home, SearchAnswer([msgspec.structs.replace(HIT, lines=())], 0, False, 0.01))
-    assert main(["search", "needle", "--explain"]) == exits.OK
+    assert main(["search", "needle", "--explain"]) == terminal.OK
     assert capsys.readouterr().out == "example.org/a/b:src/x.py: 130 = whole word 200 + test -70\n"
 
 
 def test_files_and_sources(home: FakeSkep, capsys: Output) -> None:
     answers(home, SearchAnswer([], 0, False, 0.01, sources=[SourceHit("src_01", "example.org/a/b")]))
-    assert main(["search", "x", "--files"]) == exits.OK
+    assert main(["search", "x", "--files"]) == terminal.OK
     assert home.asked[0].query["q"] == "x type:file"
     assert capsys.readouterr().out == "example.org/a/b\n"
-    assert main(["search", "type:repo", "--color", "always"]) == exits.OK
+    assert main(["search", "type:repo", "--color", "always"]) == terminal.OK
     assert "not searchable yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("counted", "text", "code"),
     [
-        (Counted(56, 1234, True), "1,234 lines in 56 files\n", exits.OK),
-        (Counted(7, 100_000, False), "100,000+ lines in 7+ files\n", exits.OK),
-        (Counted(), "0 lines in 0 files\n", exits.NOTHING_FOUND),
+        (Counted(56, 1234, True), "1,234 lines in 56 files\n", terminal.OK),
+        (Counted(7, 100_000, False), "100,000+ lines in 7+ files\n", terminal.OK),
+        (Counted(), "0 lines in 0 files\n", terminal.NOTHING_FOUND),
     ],
 )
 def test_count(home: FakeSkep, capsys: Output, counted: Counted, text: str, code: int) -> None:
@@ -98,7 +97,7 @@ def test_count(home: FakeSkep, capsys: Output, counted: Counted, text: str, code
 
 def test_count_of_sources(home: FakeSkep, capsys: Output) -> None:
     answers(home, SearchAnswer([], 0, True, 0.01, Counted(12, 0), sources=[SourceHit("src_01", "a/b")]))
-    assert main(["search", "type:repo", "--count"]) == exits.OK
+    assert main(["search", "type:repo", "--count"]) == terminal.OK
     assert capsys.readouterr().out == "12 sources\n"
 
 
@@ -112,12 +111,12 @@ def test_count_of_sources(home: FakeSkep, capsys: Output) -> None:
 )
 def test_what_was_shown_of_more(home: FakeSkep, capsys: Output, answer: SearchAnswer, said: str) -> None:
     answers(home, answer)
-    assert main(["search", "x"]) == exits.OK
+    assert main(["search", "x"]) == terminal.OK
     assert f"skep: {said} shown; there may be more" in capsys.readouterr().err
 
 
 def test_a_query_longer_than_a_request_may_be(home: FakeSkep, capsys: Output) -> None:
-    assert main(["search", "x" * 1_000_000]) == exits.BAD_INPUT
+    assert main(["search", "x" * 1_000_000]) == terminal.BAD_INPUT
     assert "1,000,000 characters; at most 10,000" in capsys.readouterr().err
     assert home.asked == []
 
@@ -125,18 +124,18 @@ def test_a_query_longer_than_a_request_may_be(home: FakeSkep, capsys: Output) ->
 def test_completion_for_shells(home: FakeSkep, capsys: Output) -> None:
     offers = Completions([Completion("repo:a/b ", 1, 6), Completion("repo:\x1b ", 1, 6)])
     home.on("GET", "/api/v1/search/complete", 200, offers)
-    assert main(["search", "--complete", "--", "-repo:"]) == exits.OK
+    assert main(["search", "--complete", "--", "-repo:"]) == terminal.OK
     assert capsys.readouterr().out == "-repo:a/b\n-repo:␛\n"
 
 
 def test_saved_searches(home: FakeSkep, capsys: Output) -> None:
     saved = SavedSearch("todo", "TODO -file:test", "skep.searches", "me", False, 1.0)
     home.on("PUT", "/api/v1/searches/todo", 200, saved)
-    assert main(["searches", "save", "todo", "TODO", "-file:test", "--topic", "news"]) == exits.OK
+    assert main(["searches", "save", "todo", "TODO", "-file:test", "--topic", "news"]) == terminal.OK
     assert home.asked[0].body == {"query": "TODO -file:test", "topic": "news", "first": False}
     assert "skep.searches" in capsys.readouterr().out
     home.on("GET", "/api/v1/searches", 200, Searches([saved]))
-    assert main(["searches", "list"]) == exits.OK
+    assert main(["searches", "list"]) == terminal.OK
     assert "TODO -file:test" in capsys.readouterr().out
     home.on("DELETE", "/api/v1/searches/todo", 204, None)
-    assert main(["searches", "remove", "todo"]) == exits.OK
+    assert main(["searches", "remove", "todo"]) == terminal.OK

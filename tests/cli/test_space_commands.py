@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from skep.doors.cli import exits
-from skep.doors.cli.main import main
-from skep.doors.cli.space import field, part
-from skep.errors import BadInput
-from skep.model.space import Typed
+from skep.base.errors import BadInput
+from skep.cli.main import main
+from skep.interfaces import terminal
+from skep.spaces.api import Typed
+from skep.spaces.cli import field, part
 from tests.house.running import RunningSkep
 
 Output = pytest.CaptureFixture[str]
@@ -28,7 +28,7 @@ def here(server: RunningSkep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP_TOKEN", server.token)
 
 
-def run(capsys: Output, *args: str, code: int = exits.OK) -> list[object]:
+def run(capsys: Output, *args: str, code: int = terminal.OK) -> list[object]:
     capsys.readouterr()
     assert main(["space", *args]) == code
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -40,15 +40,15 @@ def test_put_query_get_drop(here: None, capsys: Output) -> None:
     assert run(capsys, "query", "jobs", ":str", ":int", "1.5", ":bool", "str:1") == [["job", 1, 1.5, True, "1"]]
     assert run(capsys, "query", "jobs", "job", ":any", "--all") == [["job", -2]]
     assert run(capsys, "get", "jobs", "job", "-2", "--wait", "1s") == [["job", -2]]
-    assert run(capsys, "get", "jobs", "job", ":any", code=exits.NOTHING_FOUND) == []
-    assert run(capsys, "query", "jobs", "job", ":any", code=exits.NOTHING_FOUND) == []
+    assert run(capsys, "get", "jobs", "job", ":any", code=terminal.NOTHING_FOUND) == []
+    assert run(capsys, "query", "jobs", "job", ":any", code=terminal.NOTHING_FOUND) == []
     assert {"name": "jobs", "size": 1, "taken": 0} in run(capsys, "list", "--json")
     assert run(capsys, "get", "jobs", ":any", ":any", ":any", ":any", ":any", "--all") == [["job", 1, 1.5, True, "1"]]
-    assert main(["space", "list"]) == exits.OK
+    assert main(["space", "list"]) == terminal.OK
     assert "TUPLES" in capsys.readouterr().out
-    assert main(["space", "drop", "jobs"]) == exits.OK
-    assert main(["space", "drop", "jobs"]) == exits.NOT_FOUND
-    assert main(["space", "get", "jobs", ":list"]) == exits.BAD_INPUT
+    assert main(["space", "drop", "jobs"]) == terminal.OK
+    assert main(["space", "drop", "jobs"]) == terminal.NOT_FOUND
+    assert main(["space", "get", "jobs", ":list"]) == terminal.BAD_INPUT
 
 
 def test_words() -> None:

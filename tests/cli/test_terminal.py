@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.doors.cli.admin import span
-from skep.doors.cli.terminal import Bar, ago, clean, table
-from skep.errors import BadInput
+from skep.base.errors import BadInput
+from skep.interfaces.terminal import Bar, ago, clean, table
+from skep.status.cli import span
 
 cells = st.lists(st.tuples(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60)), max_size=5)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from skep.client import Client
-from skep.testing.nats import running_nats
 from skep.testing.server import free_port
 from tests.house.running import RunningSkep
+from tests.support.nats import running_nats
 
 _NUMBERS = count()
 

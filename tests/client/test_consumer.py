@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from skep.base.errors import BadInput, Conflict, NotFound
 from skep.client import AsyncConsumer, Client, Consumer, Producer
 from skep.client.consumer import Received
 from skep.client.topics import Outgoing
-from skep.errors import BadInput, Conflict, NotFound
 from tests.client.member import Member
 from tests.house.running import RunningSkep
 

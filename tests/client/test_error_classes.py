@@ -1,7 +1,7 @@
 """Which class an error of the server comes back as."""
 
-from skep.errors import BadUrl, NotFound, SkepError, class_of
-from skep.topics.queue import Nothing
+from skep.base.errors import BadUrl, NotFound, SkepError, class_of
+from skep.topics.legacy_queue import Nothing
 
 
 def test_a_subclass_that_shares_a_code_does_not_take_its_parents_place() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.base.errors import BadInput, NotFound, TooLarge, Unavailable
+from skep.base.ids import new_id
 from skep.client import AsyncProducer, Client, Producer
-from skep.errors import BadInput, NotFound, TooLarge, Unavailable
-from skep.model.ids import new_id
-from skep.model.topic import Posted
+from skep.topics.api import Posted
 from tests.client.gate import Gate
 from tests.client.test_producer import bodies
 from tests.house.running import RunningSkep

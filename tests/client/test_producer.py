@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from skep.base.errors import Busy, NotFound, SkepError, TooLarge, Unavailable
 from skep.client import AsyncProducer, Client, Producer
-from skep.client.patience import Patience
 from skep.client.topics import Outgoing
-from skep.errors import Busy, NotFound, SkepError, TooLarge, Unavailable
-from skep.model.topic import Posted
+from skep.client.transport import Patience
 from skep.testing.server import free_port
+from skep.topics.api import Posted
 from tests.client.gate import Gate
 from tests.house.running import RunningSkep
 

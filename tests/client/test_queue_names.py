@@ -2,9 +2,9 @@
 
 import pytest
 
+from skep.base.errors import BadInput, NotAllowed, SkepError
 from skep.client import Client, MyConsumer, MyProducer
-from skep.client.queue import NothingLeft
-from skep.errors import BadInput, NotAllowed, SkepError
+from skep.client.legacy_queue import NothingLeft
 from tests.house.running import RunningSkep
 
 

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
+from skep.base.errors import Conflict, NotFound
 from skep.client import AsyncClient, Client
 from skep.client.spaces import Space
-from skep.errors import Conflict, NotFound
 from tests.house.running import RunningSkep
 
 _NUMBERS = count()

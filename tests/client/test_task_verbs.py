@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound
 from skep.client import AsyncClient, Client
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound
-from skep.model.task import ContextSpec, Need, TaskSpec
+from skep.tasks.model import ContextSpec, Need, TaskSpec
 from tests.house.running import RunningSkep
 
 #: no worker is so large: it waits

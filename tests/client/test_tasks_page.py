@@ -13,10 +13,9 @@ from typing import get_args
 import pytest
 
 from skep.client import Client
-from skep.model.run import Limits
-from skep.model.task import Actor, ContextSpec, Need, TaskSpec, TaskState
+from skep.tasks.model import Actor, ContextSpec, Limits, Need, TaskSpec, TaskState
 from skep.tasks.selector import FACTS
-from skep.tasks.states import legal
+from skep.tasks.transitions import legal
 from tests.house.running import RunningSkep, environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()

@@ -5,10 +5,10 @@ from itertools import islice
 
 import pytest
 
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
 from skep.client import AsyncClient, Client
 from skep.client.topics import Outgoing
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
-from skep.model.topic import Commit, Posted
+from skep.topics.api import Commit, Posted
 from tests.house.running import RunningSkep
 
 

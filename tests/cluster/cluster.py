@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from skep.sources.git.mirror import folder_of
-from skep.testing.forge import Forge, Repo
 from skep.testing.server import free_port
 from tests.cluster.fleet import Coordinator, Member, api, until
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge, Repo
 
 #: short times, so that a test need not wait; but a machine that stalls for some seconds has lost no worker
 FAST: dict[str, Any] = {"beat_every": 0.5, "grace": 12.0, "task_lease": 4.0}

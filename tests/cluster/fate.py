@@ -7,11 +7,11 @@ import signal
 import time
 from collections.abc import Callable
 
-from skep.testing.forge import Fault, Repo
-from skep.testing.forge.repo import Files
 from tests.cluster.cluster import Cluster
 from tests.cluster.fleet import Member, until
 from tests.house.running import RunningSkep
+from tests.support.forge import Fault, Repo
+from tests.support.forge.repository import Files
 
 log = logging.getLogger(__name__)
 #: a clone takes so long at least, while somebody wants to kill it

@@ -12,11 +12,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from skep.testing.forge import Forge, Repo
-from skep.testing.postgres import fresh_database
 from skep.testing.server import free_port
 from tests.cluster.fleet import SECONDS, Coordinator, Member, api, finds, skep, until
 from tests.house.running import RunningSkep, environment
+from tests.support.forge import Forge, Repo
+from tests.support.postgres import fresh_database
 
 QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 

@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from skep.testing.postgres import Postgres, postgres_server
 from tests.cluster.cluster import Cluster, cluster
 from tests.cluster.fleet import Coordinator, Member, api, finds, off_by, until
+from tests.support.postgres import Postgres, postgres_server
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from skep.testing.forge import Fault
-from skep.testing.postgres import fresh_database
 from skep.testing.server import free_port
 from tests.cluster.cluster import cluster
 from tests.cluster.fate import Fate
 from tests.cluster.fleet import until
 from tests.house.running import RunningSkep
+from tests.support.forge import Fault
+from tests.support.postgres import fresh_database
 
 log = logging.getLogger(__name__)
 SEED = int(os.environ.get("SEED", "7"))

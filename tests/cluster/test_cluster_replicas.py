@@ -5,9 +5,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from skep.testing.postgres import fresh_database
 from tests.cluster.cluster import Cluster, cluster
 from tests.cluster.fleet import Member, api, until
+from tests.support.postgres import fresh_database
 
 SOURCES = 4
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from skep.dataone.testing import MemberNode
 from skep.testing.documents import eml
-from skep.testing.membernode import MemberNode
-from skep.testing.postgres import fresh_database
 from tests.cluster.fleet import Coordinator, Member, until
 from tests.cluster.test_aggregator_apart import Aggregator
 from tests.dataone.objects import EML
 from tests.house.running import RunningSkep
+from tests.support.postgres import fresh_database
 
 
 def test_bytes_come_through_a_tunnel_and_another_worker_goes_on(tmp_path: Path) -> None:

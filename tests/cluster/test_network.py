@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from skep.sources.git.mirror import folder_of
-from skep.testing.forge import Forge
 from skep.testing.server import free_port
 from tests.cluster.cluster import POLL, Line, head_of
 from tests.cluster.fleet import Coordinator, Member, api, skep, until
 from tests.cluster.network import Network
+from tests.support.forge import Forge
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"), reason="only root can make a network"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from skep.testing.forge import Forge
 from tests.cluster.fleet import Coordinator, Member, until
+from tests.support.forge import Forge
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_the_port_for_people_is_told_from_that_of_the_link(coordinator: Coordina
     web, ca = coordinator.url.removeprefix("http://"), str(coordinator.data / "tls" / "ca.crt")
     with Member(tmp_path / "web", coordinators=[web], token_file=str(token), tls_ca=ca) as member:
         member.says("is that its link_listen")
-    assert not [line for line in member.log if "skep.link" not in line and "it has ended" not in line]
+    assert not [line for line in member.log if "skep.rpc" not in line and "it has ended" not in line]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

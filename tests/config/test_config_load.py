@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.config import Settings
-from skep.config_load import FIELDS, load, load_tables
-from skep.doors.cli.reference import example, pages
-from skep.errors import BadInput
-from skep.model.credential import CredentialSpec
+from skep.base.errors import BadInput
+from skep.cli.local import example, pages
+from skep.config.loading import FIELDS, load, load_tables
+from skep.config.settings import Settings
+from skep.sources.model import CredentialSpec
 
 ROOT = Path(__file__).parents[2]
 #: one value per kind of setting, as a file, a variable or a flag may give it

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.config import HostLimit
-from skep.config_load import load
-from skep.errors import BadInput
+from skep.base.errors import BadInput
+from skep.config.loading import load
+from skep.config.settings import HostLimit
 
 
 def test_hosts_are_tables_of_the_file_or_json_of_a_variable(tmp_path: Path) -> None:

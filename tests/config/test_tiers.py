@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from skep.testing.forge import Forge
-from skep.testing.postgres import running_postgres
 from tests import tiers
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
+from tests.support.postgres import running_postgres
 
 
 def is_pure(text: str) -> str:

@@ -10,17 +10,17 @@ from typing import Any
 import httpx
 import uvicorn
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.core import Core
-from skep.dataone.forms import write_form
-from skep.doors.http.app import create_app
-from skep.model.caller import SYSTEM, Scope
-from skep.roles.build import open_rooms
-from skep.testing.gmn import OfficialClient
-from skep.testing.membernode import MemberNode
-from skep.testing.offers import put_object
+from skep.base.caller import SYSTEM, Scope
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.dataone.encoding import write_form
+from skep.dataone.testing import MemberNode
+from skep.interfaces.core import Core
+from skep.interfaces.http.app import create_app
+from skep.processes.build import open_rooms
 from skep.testing.server import free_port
+from tests.support.dataone_objects import put_object
+from tests.support.gmn import OfficialClient
 
 from .objects import NODE, meta_of
 

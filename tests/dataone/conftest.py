@@ -7,13 +7,13 @@ import pytest
 
 from skep.dataone.formats import Formats
 from skep.dataone.store import Store
-from skep.engines.blobs.folder import FolderBlobs
-from skep.engines.db.base import Database
-from skep.engines.log.rows import open_rows
-from skep.engines.open import find
-from skep.fleet.service import Fleet
+from skep.dataone.testing import MemberNode
+from skep.fleet.members import Fleet
+from skep.processes.engines import find
 from skep.sources.service import Sources
-from skep.testing.membernode import MemberNode
+from skep.storage.blobs import FolderBlobs
+from skep.storage.database import Database
+from skep.storage.topic_log import open_rows
 from skep.topics.service import Topics
 from tests.dataone.cn_house import Served, served
 from tests.dataone.farm import CN, Farm

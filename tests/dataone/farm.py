@@ -9,25 +9,25 @@ from typing import Any
 
 import msgspec
 
-from skep.access.service import Access
-from skep.config import Settings
-from skep.dataone.asks import Bring
+from skep.access.tokens import Access
+from skep.base.caller import SYSTEM
+from skep.config.settings import Settings
 from skep.dataone.formats import Formats
 from skep.dataone.harvests import Harvests
-from skep.dataone.kind import DataoneAddresses, DataoneKind
 from skep.dataone.nodes import KIND, Nodes
 from skep.dataone.replication import Replication
+from skep.dataone.rpc import Bring
+from skep.dataone.source_type import DataoneAddresses, DataoneKind
 from skep.dataone.store import Store
-from skep.engines.blobs.folder import FolderBlobs
-from skep.engines.db.base import Database, Tx
-from skep.engines.log.rows import open_rows
-from skep.fleet.service import Fleet
-from skep.model.caller import SYSTEM
-from skep.model.source import Failure, Held
-from skep.sources.base import Moved
+from skep.dataone.testing import MemberNode
+from skep.fleet.members import Fleet
+from skep.sources.catalogue import STEPS
+from skep.sources.model import Failure, Held
 from skep.sources.service import Sources
-from skep.sources.tables import STEPS
-from skep.testing.membernode import MemberNode
+from skep.sources.source_type import Moved
+from skep.storage.blobs import FolderBlobs
+from skep.storage.database import Database, Tx
+from skep.storage.topic_log import open_rows
 from skep.topics.service import CHANGES, Topics
 
 CN = "urn:node:cnTest"

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from skep.access.service import Access
+from skep.access.tokens import Access
+from skep.base.caller import SYSTEM, Caller
 from skep.dataone.index import RecordIndex
 from skep.dataone.store import Store
-from skep.engines.records.base import Ask, Records
-from skep.engines.records.folder import FolderRecords
-from skep.model.caller import SYSTEM, Caller
-from skep.testing.offers import put_object
+from skep.storage.records.base import Ask, Records
+from skep.storage.records.tantivy_index import FolderRecords
+from tests.support.dataone_objects import put_object
 
 from .objects import NODE, meta_of
 

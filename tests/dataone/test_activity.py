@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from skep.engines.db.base import Database
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
+from skep.dataone.testing import MemberNode
+from skep.storage.database import Database
 from skep.testing.documents import ORE, resource_map
-from skep.testing.membernode import MemberNode
-from skep.testing.offers import put_object
 from tests.dataone.farm import CN, Farm
 from tests.dataone.objects import EML, NODE, meta_of
+from tests.support.dataone_objects import put_object
 
 OURS = b"<eml>ours</eml>"
 MAP = resource_map("p", {"m": ["d"]})

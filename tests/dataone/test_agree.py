@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.agree import agree, merged, taken
-from skep.dataone.decide import Circumstances, Decision, decide
+from skep.dataone.decision import Circumstances, Decision, agree, decide, merged, taken
 from skep.dataone.types import Checksum, Replica, ReplicaStatus, SystemMetadata
 from tests.dataone.objects import PUBLIC, meta_of
 

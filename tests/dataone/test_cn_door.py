@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from skep.dataone.encoding import parse
 from skep.dataone.types import (
     AccessPolicy,
     AccessRule,
@@ -19,9 +20,8 @@ from skep.dataone.types import (
     ObjectLocationList,
     SystemMetadata,
 )
-from skep.dataone.xml import parse
 from skep.testing.documents import eml
-from skep.testing.gmn import OfficialClient, Refused
+from tests.support.gmn import OfficialClient, Refused
 
 from .cn_house import Served, served
 from .objects import EML, NODE, meta_of

@@ -5,7 +5,11 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.pids import encode
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput
+from skep.dataone.api import Limits, NodeEdit
+from skep.dataone.encoding import encode, parse, render
+from skep.dataone.testing import MemberNode
 from skep.dataone.types import (
     D1Error,
     Node,
@@ -13,13 +17,8 @@ from skep.dataone.types import (
     ObjectLocationList,
     Property,
 )
-from skep.dataone.xml import parse, render
-from skep.errors import BadInput
-from skep.model.caller import SYSTEM
-from skep.model.dataone import Limits, NodeEdit
 from skep.testing.documents import eml
-from skep.testing.gmn import Refused
-from skep.testing.membernode import MemberNode
+from tests.support.gmn import Refused
 
 from .cn_house import Served
 from .objects import NODE

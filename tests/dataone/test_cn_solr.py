@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from skep.dataone.encoding import parse
 from skep.dataone.types import (
     ObjectList,
 )
-from skep.dataone.xml import parse
 from skep.testing.documents import ORE, eml, resource_map
 
 from .cn_house import Served

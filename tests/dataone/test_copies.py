@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
 from skep.client import Client
-from skep.dataone.copies import Copies
-from skep.dataone.pids import encode
-from skep.dataone.pulls import Pulls
+from skep.dataone.encoding import encode, parse, render
+from skep.dataone.hosted_replicas import Copies, Pulls
+from skep.dataone.testing import OPEN, Faults, MemberNode
 from skep.dataone.types import (
     AccessPolicy,
     AccessRule,
@@ -24,19 +26,15 @@ from skep.dataone.types import (
     ReplicationPolicy,
     SystemMetadata,
 )
-from skep.dataone.xml import parse, render
-from skep.engines.db.base import Row
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
-from skep.model.caller import SYSTEM, Caller
-from skep.model.credential import CredentialSpec
-from skep.testing.gmn import OfficialClient, Refused
-from skep.testing.membernode import OPEN, Faults, MemberNode
-from skep.testing.offers import put_object
+from skep.sources.model import CredentialSpec
+from skep.storage.database import Row
 from skep.testing.server import free_port
 from tests.dataone.cn_house import Served, served
 from tests.dataone.objects import meta_of
 from tests.house.running import RunningSkep
 from tests.rooms.house import MovedClock
+from tests.support.dataone_objects import put_object
+from tests.support.gmn import OfficialClient, Refused
 
 ORIGIN, HOLDER = "urn:node:Origin", "urn:node:mnSkep"
 ONE = ReplicationPolicy(True, 1)
@@ -254,7 +252,7 @@ async def test_what_is_not_as_promised_is_not_held(house: House, given: bytes) -
 async def test_an_origin_that_does_not_know_us_gives_what_is_public(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.dataone.pulls.pause", lambda tries, chance: 3_600.0)
+    monkeypatch.setattr("skep.dataone.hosted_replicas.pause", lambda tries, chance: 3_600.0)
     house.origin.faults = Faults(html=500, html_at="/replica/")
     for pid, body, policy in (("p", b"a,b", OPEN), ("private", b"c,d", HIDDEN), ("void", b"", HIDDEN)):
         await house.wanted(pid, body, access_policy=policy)
@@ -278,7 +276,7 @@ async def test_what_is_in_hand_is_taken_by_nobody_else(house: House, monkeypatch
         await go.wait()
         await pull(row)
 
-    monkeypatch.setattr("skep.dataone.pulls._LEASE", lease)
+    monkeypatch.setattr("skep.dataone.hosted_replicas._LEASE", lease)
     monkeypatch.setattr(house.pulls, "_pull", slow)
     meta = await house.wanted("p", b"a,b")
     clock.time = time.time() + 1

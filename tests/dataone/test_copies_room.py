@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from skep.base.caller import Caller
+from skep.base.errors import NotAllowed, TooLarge
 from skep.dataone.client import NodeClient
-from skep.dataone.copies import Copies
+from skep.dataone.hosted_replicas import Copies
 from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule, Node, NodeList
-from skep.errors import NotAllowed, TooLarge
-from skep.model.caller import Caller
 from tests.dataone.objects import PUBLIC, meta_of
 
 CN, ANYBODY = Caller("CN=cn", frozenset({"read"})), Caller("anonymous", frozenset({"read"}), known=False)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.dataone.decide import Circumstances, Decision, Verdict, decide
+from skep.dataone.decision import Circumstances, Decision, Verdict, decide
 from skep.dataone.types import (
     AccessPolicy,
     AccessRule,

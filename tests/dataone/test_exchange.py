@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from skep.connection import NetworkError
-from skep.dataone.exchange import Exchange
+from skep.net.connection import NetworkError
+from skep.net.http import Exchange
+from skep.net.urls import parse
 from skep.sources.git.http import Reply
-from skep.sources.git.lsrefs import ca_bundle
-from skep.sources.git.url import parse
+from skep.sources.git.ls_refs import ca_bundle
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Ask = Callable[..., Any]

@@ -2,14 +2,14 @@
 
 import pytest
 
+from skep.base.errors import SkepError
 from skep.dataone.client import NodeClient, Refused
-from skep.dataone.exchange import Exchange
 from skep.dataone.formats import FormatList, Formats
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import FormatType, ObjectFormat, ObjectFormatList
-from skep.errors import SkepError
-from skep.sources.git.guard import Guard
-from skep.sources.git.lsrefs import ca_bundle
-from skep.testing.membernode import Faults, MemberNode
+from skep.net.guard import Guard
+from skep.net.http import Exchange
+from skep.sources.git.ls_refs import ca_bundle
 from tests.dataone.cn_house import Served
 from tests.dataone.farm import Farm
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.forms import write_form
-from skep.dataone.pids import encode
+from skep.dataone.encoding import encode, parse, render, write_form
+from skep.dataone.testing import MemberNode
 from skep.dataone.types import (
     AccessPolicy,
     AccessRule,
@@ -26,12 +26,10 @@ from skep.dataone.types import (
     ReplicationPolicy,
     SystemMetadata,
 )
-from skep.dataone.xml import parse, render
 from skep.testing.documents import DC, EML_21, EML_22, ISO, ORE, dc, eml, iso, resource_map
-from skep.testing.gmn import NODE_ID, OfficialClient, Refused, running_gmn
-from skep.testing.membernode import MemberNode
 from tests.dataone.objects import TRICKY
 from tests.house.running import RunningSkep
+from tests.support.gmn import NODE_ID, OfficialClient, Refused, running_gmn
 
 PRIVATE = AccessPolicy((AccessRule(("CN=bob,DC=dataone,DC=org",), ("read", "write")),))
 #: what a node may list and cannot give: it decodes twice

@@ -2,12 +2,12 @@
 
 import pytest
 
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import NotAllowed, NotFound
+from skep.dataone.testing import MemberNode
 from skep.dataone.types import AccessPolicy, AccessRule, NodeReplicationPolicy
-from skep.errors import NotAllowed, NotFound
-from skep.model.caller import SYSTEM, Caller
-from skep.model.credential import Key
-from skep.sources.base import Same
-from skep.testing.membernode import MemberNode
+from skep.sources.model import Key
+from skep.sources.source_type import Same
 from skep.topics.service import CHANGES
 from tests.dataone.farm import CN, Farm
 from tests.dataone.objects import EML

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadUrl, NotAllowed
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import AccessPolicy
-from skep.engines.db.base import Database
-from skep.errors import BadUrl, NotAllowed
-from skep.model.caller import SYSTEM
-from skep.model.credential import Key
-from skep.model.source import Failure
-from skep.testing.membernode import Faults, MemberNode
+from skep.sources.model import Failure, Key
+from skep.storage.database import Database
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML
 

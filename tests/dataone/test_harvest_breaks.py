@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from skep.clock import SystemClock
-from skep.dataone.asks import Bring, Harvest, Objects, PlanHarvest, Queued, TakeObjects, Wanted
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.dataone.api import Limits, NodeEdit
 from skep.dataone.client import Gate, NodeClient, Refused
 from skep.dataone.formats import Formats
 from skep.dataone.harvest import Visit
+from skep.dataone.rpc import Bring, Harvest, Objects, PlanHarvest, Queued, TakeObjects, Wanted
+from skep.dataone.testing import OPEN, Faults, MemberNode
 from skep.dataone.types import AccessPolicy, AccessRule, SystemMetadata
-from skep.engines.db.base import Database
-from skep.model.caller import SYSTEM
-from skep.model.dataone import Limits, NodeEdit
-from skep.model.source import Failure, Held
-from skep.testing.membernode import OPEN, Faults, MemberNode
+from skep.sources.model import Failure, Held
+from skep.storage.database import Database
 from tests.dataone.farm import Farm, nothing
 from tests.dataone.objects import EML
 from tests.house.disk import filled
@@ -32,7 +32,7 @@ def small_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.dataone.harvest._OBJECTS", 7)
     monkeypatch.setattr("skep.dataone.harvest._TAKE", 14)
     monkeypatch.setattr("skep.dataone.listing.PAGE", 9)
-    monkeypatch.setattr("skep.dataone.kind.PAGE", 9)
+    monkeypatch.setattr("skep.dataone.source_type.PAGE", 9)
     monkeypatch.setattr("skep.dataone.listing.WINDOW", 16)
 
 

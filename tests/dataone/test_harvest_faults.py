@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from skep.base.caller import SYSTEM
+from skep.dataone.encoding import render
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import AccessPolicy, Checksum
-from skep.dataone.xml import render
-from skep.engines.db.base import Database
-from skep.model.caller import SYSTEM
-from skep.model.source import Failure, Held
-from skep.sources.base import Same
-from skep.testing.membernode import Faults, MemberNode
-from skep.testing.offers import put_object
+from skep.sources.model import Failure, Held
+from skep.sources.source_type import Same
+from skep.storage.database import Database
 from tests.dataone import farm as farms
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML, TRICKY, meta_of
+from tests.support.dataone_objects import put_object
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def fill(node: MemberNode, count: int, step: int = 1) -> None:
 async def test_lists_of_every_kind(farm: Farm, node: MemberNode, faults: Faults, monkeypatch: Any) -> None:
     monkeypatch.setattr("skep.dataone.listing.WINDOW", 10)
     monkeypatch.setattr("skep.dataone.listing.PAGE", 5)
-    monkeypatch.setattr("skep.dataone.kind.PAGE", 5)
+    monkeypatch.setattr("skep.dataone.source_type.PAGE", 5)
     node.faults = faults
     fill(node, 40)
     if "count" in faults.refuses:
         node.faults = replace(faults, cap=10_000)
-        monkeypatch.setattr("skep.testing.membernode._DEFAULT_COUNT", 10_000)
+        monkeypatch.setattr("skep.dataone.testing._DEFAULT_COUNT", 10_000)
     held = await farm.add(node)
     assert await farm.visit(held) is None
     assert await farm.same_as(node)
@@ -71,7 +71,7 @@ async def test_a_list_that_is_shuffled_concludes_nothing_it_has_not_seen(
     farm: Farm, node: MemberNode, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("skep.dataone.listing.PAGE", 5)
-    monkeypatch.setattr("skep.dataone.kind.PAGE", 5)
+    monkeypatch.setattr("skep.dataone.source_type.PAGE", 5)
     node.faults = Faults(order="shuffled")
     fill(node, 30)
     held = await farm.add(node)
@@ -314,7 +314,7 @@ async def test_the_queue_is_bounded_and_listing_goes_on_later(
 ) -> None:
     monkeypatch.setattr("skep.dataone.listing.WINDOW", 10)
     monkeypatch.setattr("skep.dataone.listing.PAGE", 10)
-    monkeypatch.setattr("skep.dataone.kind.PAGE", 10)
+    monkeypatch.setattr("skep.dataone.source_type.PAGE", 10)
     farm = await Farm(sqlite, tmp_path, queue=(5, 20)).start()
     most = 0
 

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.asks import Bring, Listed
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, NeedsToken, NotAllowed
+from skep.dataone.api import NodeEdit
+from skep.dataone.rpc import Bring, Listed
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import Checksum, ObjectList, SystemMetadata
-from skep.engines.db.base import Database
-from skep.errors import BadInput, NeedsToken, NotAllowed
-from skep.model.caller import SYSTEM, Caller
-from skep.model.dataone import NodeEdit
-from skep.model.source import Failure
-from skep.sources.base import Same
-from skep.testing.membernode import Faults, MemberNode
+from skep.sources.model import Failure
+from skep.sources.source_type import Same
+from skep.storage.database import Database
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML
 

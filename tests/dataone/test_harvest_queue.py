@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from skep.dataone.asks import TakeObjects
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import NotAllowed, Unavailable
+from skep.dataone.apply_batch import pause
 from skep.dataone.client import NodeClient
-from skep.dataone.preview import Previews
-from skep.dataone.settle import pause
-from skep.engines.db.base import Database
-from skep.errors import NotAllowed, Unavailable
-from skep.model.caller import SYSTEM, Caller
-from skep.sources.base import Moved
-from skep.testing.membernode import Faults, MemberNode
+from skep.dataone.harvests import Previews
+from skep.dataone.rpc import TakeObjects
+from skep.dataone.testing import Faults, MemberNode
+from skep.sources.source_type import Moved
+from skep.storage.database import Database
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML
 

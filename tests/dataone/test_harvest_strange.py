@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skep.dataone.asks import Errand
+from skep.base.caller import SYSTEM
+from skep.dataone.encoding import render
+from skep.dataone.rpc import Errand
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import AccessPolicy, AccessRule, ReplicationPolicy
-from skep.dataone.xml import render
-from skep.model.caller import SYSTEM
-from skep.testing.membernode import Faults, MemberNode
 from tests.dataone.farm import Farm
 from tests.dataone.objects import EML
 
@@ -25,7 +25,7 @@ async def test_entries_of_a_list_that_cannot_be_read_hide_no_others(
     farm: Farm, node: MemberNode, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("skep.dataone.listing.PAGE", 2)
-    monkeypatch.setattr("skep.dataone.kind.PAGE", 2)
+    monkeypatch.setattr("skep.dataone.source_type.PAGE", 2)
     fill(node, 0, 1, 2)
     for n, pid in enumerate(("has a blank", "x" * 801, "vast")):
         node.put(pid, b"x", EML, size=1 << 64, date_sys_metadata_modified=node.now() - 10_000_000 + n)

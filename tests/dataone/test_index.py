@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, NeedsToken
 from skep.dataone.record import geohash
 from skep.dataone.types import AccessPolicy, AccessRule
-from skep.engines.records.base import Ask
-from skep.errors import BadInput, NeedsToken
-from skep.model.caller import SYSTEM, Caller
+from skep.storage.records.base import Ask
 from skep.testing.documents import ISO, ORE, eml, iso, resource_map
 
 from .library import ANYBODY, BOB, RITA, Library

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from skep.dataone import maps, tables
+from skep.base.caller import SYSTEM
+from skep.dataone import resource_maps, tables
 from skep.dataone.index import RecordIndex
 from skep.dataone.store import Store
 from skep.dataone.tables import WAIT, meta_row, narrows
 from skep.dataone.types import AccessPolicy, AccessRule
-from skep.engines.db.base import Database, Tx, insert
-from skep.engines.open import find
-from skep.engines.records.base import Ask, Page, Record, Records
-from skep.engines.records.folder import FolderRecords
-from skep.model.caller import SYSTEM
+from skep.processes.engines import find
+from skep.storage.database import Database, Tx, insert
+from skep.storage.records.base import Ask, Page, Record, Records
+from skep.storage.records.tantivy_index import FolderRecords
 from skep.testing.documents import ORE, eml, resource_map
-from skep.testing.offers import lose_object, put_object
 from tests.rooms.house import MovedClock
+from tests.support.dataone_objects import lose_object, put_object
 
 from .cn_house import served
 from .library import ANYBODY, BOB, RITA, Library, library_of
@@ -258,7 +258,7 @@ def _server(db: Database, clock: MovedClock, store: Store, engine: Records, n: i
 
 async def test_an_upgrade_looks_at_what_waits_and_at_private_maps(database: Database) -> None:
     await database.migrate("dataone", tables.STEPS[:3])
-    await database.migrate("resource_map", maps.STEPS[:1])
+    await database.migrate("resource_map", resource_maps.STEPS[:1])
 
     async def work(tx: Tx) -> None:
         for pid in ("open", "hidden", "map"):
@@ -270,7 +270,7 @@ async def test_an_upgrade_looks_at_what_waits_and_at_private_maps(database: Data
 
     await database.write(work)
     await database.migrate("dataone", tables.STEPS)
-    await database.migrate("resource_map", maps.STEPS)
+    await database.migrate("resource_map", resource_maps.STEPS)
     assert [row["pid"] for row in await database.read("SELECT pid FROM sysmeta WHERE narrowed > 0")] == ["hidden"]
     assert [row["pid"] for row in await database.read("SELECT pid FROM backlog WHERE work = 'index'")] == ["map"]
 

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from skep.engines.records.base import Ask
+from skep.storage.records.base import Ask
 from skep.testing.documents import ORE, eml, resource_map
-from skep.testing.offers import lose_object, put_objects
+from tests.support.dataone_objects import lose_object, put_objects
 
 from .library import ANYBODY, Library
 from .objects import NODE, meta_of

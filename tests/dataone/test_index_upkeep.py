@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.dataone.fields import KIND
+from skep.base.caller import SYSTEM
 from skep.dataone.index import WORK, RecordIndex
-from skep.engines.db.base import Database
-from skep.engines.records.base import Ask, OneOf, Record, Value
-from skep.engines.records.folder import FolderRecords
-from skep.model.caller import SYSTEM
+from skep.dataone.science_reader import KIND
+from skep.storage.database import Database
+from skep.storage.records.base import Ask, OneOf, Record, Value
+from skep.storage.records.tantivy_index import FolderRecords
 from skep.testing.documents import ORE, eml, resource_map
 from tests.rooms.house import MovedClock
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from skep.dataone.forms import read_form, write_form
-from skep.dataone.pids import encode
+from skep.dataone.encoding import encode, parse, read_form, show_time, write_form
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import AccessPolicy, D1Error, Node, ObjectList, SystemMetadata
-from skep.dataone.xml import parse, show_time
-from skep.testing.membernode import Faults, MemberNode
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.dataone import packs as module
-from skep.engines.db.base import Tx
-from skep.model.caller import SYSTEM
-from skep.model.dataone import Aside, Story
+from skep.base.caller import SYSTEM
+from skep.dataone import store as module
+from skep.dataone.api import Aside, Story
+from skep.dataone.testing import Faults, MemberNode
+from skep.storage.database import Tx
 from skep.testing.documents import EML_21
-from skep.testing.membernode import Faults, MemberNode
 from tests.dataone.farm import Farm
 
 GRACE = 3_601.0

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from skep.dataone.quartz import cron_of
+from skep.dataone.source_type import cron_of
 from skep.dataone.types import Schedule
 
 

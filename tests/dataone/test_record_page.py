@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from skep.doors.cli.main import main
-from skep.doors.pages.records import box
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
+from skep.cli.main import main
+from skep.dataone.pages import box
+from skep.dataone.testing import MemberNode
 from skep.testing.documents import ORE, eml, resource_map
-from skep.testing.membernode import MemberNode
 
 from .cn_house import Served
 

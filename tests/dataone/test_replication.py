@@ -7,10 +7,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.asks import Errand, Ran
-from skep.dataone.replication import AGAIN, SILENT, Replication
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound
+from skep.dataone.api import NodeEdit
+from skep.dataone.encoding import render
+from skep.dataone.replication import AGAIN, MOST_OPEN, SILENT, Load, Plan, Replication, plan
+from skep.dataone.rpc import Errand, Ran
 from skep.dataone.tables import AUDIT
-from skep.dataone.targets import MOST_OPEN, Load, Plan, plan
+from skep.dataone.testing import MemberNode
 from skep.dataone.types import (
     Checksum,
     Node,
@@ -22,15 +26,10 @@ from skep.dataone.types import (
     Services,
     SystemMetadata,
 )
-from skep.dataone.xml import render
-from skep.engines.db.base import Tx
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound
-from skep.model.caller import SYSTEM, Caller
-from skep.model.dataone import NodeEdit
-from skep.testing.membernode import MemberNode
-from skep.testing.offers import put_object
+from skep.storage.database import Tx
 from tests.dataone.farm import Farm
 from tests.dataone.objects import NODE, meta_of
+from tests.support.dataone_objects import put_object
 
 DATA = b"1,2\n"
 

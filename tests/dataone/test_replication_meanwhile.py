@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from skep.dataone.asks import Ran
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import NotFound, Unavailable
+from skep.dataone.api import NodeEdit
+from skep.dataone.encoding import parse
 from skep.dataone.replication import AGAIN
+from skep.dataone.rpc import Ran
 from skep.dataone.types import Checksum, Replica, ReplicationPolicy, SystemMetadata
-from skep.dataone.xml import parse
-from skep.errors import NotFound, Unavailable
-from skep.model.caller import SYSTEM, Caller
-from skep.model.dataone import NodeEdit
-from skep.testing.offers import lose_object, put_object
 from tests.dataone.farm import CN, Farm
 from tests.dataone.objects import NODE, PUBLIC, meta_of
 from tests.dataone.test_replication import DATA, all_steps, approve, errands, ran, said, statuses, target, wanted
+from tests.support.dataone_objects import lose_object, put_object
 
 ONE = ReplicationPolicy(True, 1)
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone.fields import BY_NAME, LINKS
-from skep.dataone.science import science
-from skep.dataone.science.ore import resource_map as read_map
-from skep.dataone.science.reading import MOST_BYTES, instant
+from skep.dataone.resource_maps import resource_map as read_map
+from skep.dataone.science_formats import science
+from skep.dataone.science_reader import BY_NAME, LINKS, MOST_BYTES, instant
 from skep.testing.documents import DC, EML_21, EML_22, ISO, dc, eml, iso, resource_map
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone.fields import BY_NAME
-from skep.dataone.science import science
+from skep.dataone.science_formats import science
+from skep.dataone.science_reader import BY_NAME
 from tests.dataone.test_science import at
 
 SCHEMA_ORG = "science-on-schema.org/Dataset;ld+json"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone.series import Version, chain, head, members
+from skep.dataone.decision import Version, chain, head, members
 
 V = Version
 

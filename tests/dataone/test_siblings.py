@@ -10,18 +10,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from skep.base.caller import Scope
 from skep.client import Client
-from skep.dataone.forms import write_form
-from skep.dataone.pids import encode
+from skep.dataone.encoding import encode, parse, render, write_form
+from skep.dataone.testing import OPEN, MemberNode
 from skep.dataone.types import AccessPolicy, AccessRule, ObjectList, ReplicationPolicy, SystemMetadata
-from skep.dataone.xml import parse, render
-from skep.model.caller import Scope
 from skep.testing.documents import EML_21, ORE, eml, resource_map
-from skep.testing.membernode import OPEN, MemberNode
-from skep.testing.postgres import fresh_database
 from skep.testing.server import free_port
 from tests.cluster.cluster import Line
 from tests.house.running import RunningSkep
+from tests.support.postgres import fresh_database
 
 HIDDEN = AccessPolicy((AccessRule(("CN=bob",), ("read",)),))
 FAST = {"poll_min": 0.3, "poll_max": 0.6, "dataone_index_within": 0.5}

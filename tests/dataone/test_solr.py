@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from skep.dataone.moments import moment
+from skep.base.errors import BadInput
+from skep.dataone.encoding import moment
 from skep.dataone.solr import Answer, Asked, asked, render
-from skep.engines.records.base import Found
-from skep.errors import BadInput
+from skep.storage.records.base import Found
 
 NOW = datetime(2024, 3, 31, 12, 34, 56, tzinfo=UTC).timestamp()
 

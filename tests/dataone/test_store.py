@@ -5,15 +5,15 @@ import hashlib
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.decide import Verdict
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import NotAllowed
+from skep.dataone.decision import Verdict
 from skep.dataone.store import Store
 from skep.dataone.types import AccessPolicy, AccessRule, Checksum
-from skep.errors import NotAllowed
-from skep.model.caller import SYSTEM, Caller
-from skep.testing.offers import put_object
 from skep.topics.service import CHANGES, Topics
 from tests.dataone.farm import CN
 from tests.dataone.objects import NODE, meta_of
+from tests.support.dataone_objects import put_object
 
 DATA = b"<eml/>"
 ANYBODY = Caller("anonymous", frozenset({"read"}))

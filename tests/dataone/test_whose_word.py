@@ -8,9 +8,9 @@ import pytest
 from skep.dataone.store import Store
 from skep.dataone.tables import STEPS
 from skep.dataone.types import Replica
-from skep.engines.db.base import Tx
+from skep.storage.database import Tx
 from skep.testing.documents import ORE, eml, resource_map
-from skep.testing.offers import put_object
+from tests.support.dataone_objects import put_object
 
 from .cn_house import Served
 from .objects import NODE, meta_of

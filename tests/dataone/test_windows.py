@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone.windows import OVERLAP, Window, begin, choose
+from skep.dataone.client import OVERLAP, Window, begin, choose
 
 
 def count(times: list[int], window: Window) -> int:

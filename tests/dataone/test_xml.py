@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.dataone import pids
+from skep.base.errors import BadInput
+from skep.dataone import encoding
+from skep.dataone.encoding import parse, read_time, render, show_time
 from skep.dataone.types import (
     AccessPolicy,
     AccessRule,
@@ -24,8 +26,6 @@ from skep.dataone.types import (
     Synchronization,
     SystemMetadata,
 )
-from skep.dataone.xml import parse, read_time, render, show_time
-from skep.errors import BadInput
 
 V2 = "http://ns.dataone.org/service/types/v2.0"
 FULL = SystemMetadata(
@@ -189,21 +189,21 @@ TRICKY = {
 
 @pytest.mark.parametrize("pid", TRICKY)
 def test_tricky_identifiers(pid: str) -> None:
-    assert pids.encode(pid) == TRICKY[pid]
-    assert pids.decode(pids.encode(pid)) == pid
+    assert encoding.encode(pid) == TRICKY[pid]
+    assert encoding.decode(encoding.encode(pid)) == pid
     assert parse(SystemMetadata, render(msgspec.structs.replace(FULL, identifier=pid))).identifier == pid
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda pid: pid.isprintable() and not any(map(str.isspace, pid))))
 def test_any_identifier_is_one_segment(pid: str) -> None:
-    segment = pids.encode(pid)
-    assert "/" not in segment and segment not in (".", "..") and pids.decode(segment) == pid
+    segment = encoding.encode(pid)
+    assert "/" not in segment and segment not in (".", "..") and encoding.decode(segment) == pid
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "a\tb", "a\u00a0b", "\x00", "p" * 801])
 def test_what_is_no_identifier(bad: str) -> None:
     with pytest.raises(BadInput):
-        pids.check(bad)
+        encoding.check(bad)
 
 
 def test_checksums_agree_whatever_their_spelling() -> None:

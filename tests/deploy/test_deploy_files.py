@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from skep.config_load import FIELDS, RESERVED, load
-from skep.doors.cli.parser import build
+from skep.cli.parser import build
+from skep.config.loading import FIELDS, RESERVED, load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

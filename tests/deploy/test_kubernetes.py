@@ -6,8 +6,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from skep.config_load import FIELDS, load
-from skep.doors.cli.parser import build
+from skep.cli.parser import build
+from skep.config.loading import FIELDS, load
 from tests.deploy.test_deploy_files import DEPLOY
 
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))

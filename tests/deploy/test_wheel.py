@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from skep.dataone.testing import MemberNode
 from skep.testing.documents import EML_21, eml
-from skep.testing.forge import Forge
-from skep.testing.membernode import MemberNode
+from tests.support.forge import Forge
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 300.0
@@ -26,7 +26,7 @@ _URL = re.compile(r"Skep is up at (http://\S+)")
 #: what the installed package says of itself
 _TABLE = """
 import json
-from skep.doors.pages import site, static
+from skep.interfaces.web import site, render as static
 import skep
 routes = [(sorted(one.http_methods), route.path) for route in site.PAGES.routes for one in route.route_handlers]
 print(json.dumps({"home": skep.__file__, "routes": routes, "files": sorted(static._assets())}))

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.core import Core
-from skep.doors.http.app import create_app
-from skep.model.caller import SYSTEM, Scope
-from skep.roles.build import open_rooms
-from skep.testing.forge import Forge
+from skep.base.caller import SYSTEM, Scope
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.interfaces.core import Core
+from skep.interfaces.http.app import create_app
+from skep.processes.build import open_rooms
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
 
 from .chromium import Tab, chromium
 

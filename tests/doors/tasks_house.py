@@ -9,12 +9,12 @@ from typing import Any
 
 import uvicorn
 
-from skep.config import Settings
-from skep.doors.http.app import create_app
-from skep.model.caller import SYSTEM
-from skep.model.member import Offer
-from skep.model.task import Chunk, Context, Run, Task, TaskSpec
-from skep.worker.doer import TaskFailed
+from skep.base.caller import SYSTEM
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.interfaces.http.app import create_app
+from skep.tasks.model import Chunk, Context, Run, Task, TaskSpec
+from skep.tasks.worker import TaskFailed
 from tests.tasks.house import Engine, coordinator, hand
 
 from .conftest import Door

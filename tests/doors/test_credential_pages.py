@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Forge
 from tests.doors.chromium import Tab
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
 
 SECRET = "hunter2-hunter2"
 HUB = {"name": "hub", "host": "GitHub.com", "use": "api", "user": "", "public": "yes"}

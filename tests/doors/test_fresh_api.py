@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
 
 from .conftest import Door, OpenDoor
 

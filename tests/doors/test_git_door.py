@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
 
 
 def git(*args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import uvicorn
 
-from skep.doors.http.held import HeldProtocol
-from skep.model.answers import ErrorAnswer
+from skep.base.answers import ErrorAnswer
+from skep.interfaces.http.asgi import HeldProtocol
 
 SECONDS = 30
 CHUNK = b"x" * 50_000

@@ -9,21 +9,21 @@ from functools import partial
 import httpx
 import pytest
 
-from skep.engines.db.base import Database
-from skep.model.caller import SYSTEM
-from skep.model.credential import CredentialSpec
-from skep.testing.forge import hooks
-from skep.testing.forge.hooks import Delivery
+from skep.base.caller import SYSTEM
+from skep.sources import testing
+from skep.sources.model import CredentialSpec
+from skep.sources.testing import Delivery
+from skep.storage.database import Database
 
 from .conftest import Door
 
 SECRET = "a-hook-secret"
 REPO = "https://forge.example.org/org/repo"
 FORGES: dict[str, Callable[..., Delivery]] = {
-    "github": hooks.github,
-    "gitlab": hooks.gitlab,
-    "gitea": hooks.gitea,
-    "gitee": lambda *args, **kwargs: hooks.gitee(*args, at=time.time(), **kwargs),
+    "github": testing.github,
+    "gitlab": testing.gitlab,
+    "gitea": testing.gitea,
+    "gitee": lambda *args, **kwargs: testing.gitee(*args, at=time.time(), **kwargs),
 }
 
 
@@ -92,23 +92,23 @@ def _event(delivery: Delivery) -> dict[str, str]:
 
 
 async def test_which_events_matter(watched: Watched) -> None:
-    assert await watched.send("github", hooks.github(REPO, SECRET, event="ping")) == 202
-    assert await watched.send("github", hooks.github(REPO, SECRET, event="issues")) == 202
+    assert await watched.send("github", testing.github(REPO, SECRET, event="ping")) == 202
+    assert await watched.send("github", testing.github(REPO, SECRET, event="issues")) == 202
     assert await watched.ordered() == 0
-    assert await watched.send("github", hooks.github(REPO, SECRET, event="delete")) == 202
+    assert await watched.send("github", testing.github(REPO, SECRET, event="delete")) == 202
     assert await watched.ordered() == 1
-    assert await watched.send("github", hooks.github(REPO, SECRET, form=True)) == 202
+    assert await watched.send("github", testing.github(REPO, SECRET, form=True)) == 202
     assert await watched.ordered() == 1
-    assert await watched.send("gitlab", hooks.gitlab(REPO, SECRET, event="Tag Push Hook")) == 202
+    assert await watched.send("gitlab", testing.gitlab(REPO, SECRET, event="Tag Push Hook")) == 202
     assert await watched.ordered() == 1
-    assert await watched.send("gitee", hooks.gitee(REPO, SECRET, at=1.0, password=True)) == 202
+    assert await watched.send("gitee", testing.gitee(REPO, SECRET, at=1.0, password=True)) == 202
     assert await watched.ordered() == 1
 
 
 async def test_an_old_signature_of_gitee_is_none(watched: Watched) -> None:
     for at in (time.time() - 7200, time.time() + 7200):
-        assert await watched.send("gitee", hooks.gitee(REPO, SECRET, at=at)) == 401
-    stamped = hooks.gitee(REPO, SECRET, at=time.time())
+        assert await watched.send("gitee", testing.gitee(REPO, SECRET, at=at)) == 401
+    stamped = testing.gitee(REPO, SECRET, at=time.time())
     for stamp in ("", "-1", "9" * 30, "x"):
         assert await watched.send("gitee", stamped, X_Gitee_Timestamp=stamp) == 401
 
@@ -116,7 +116,7 @@ async def test_an_old_signature_of_gitee_is_none(watched: Watched) -> None:
 async def test_the_same_repository_by_ssh(watched: Watched) -> None:
     other = (await watched.door.core.sources.add(SYSTEM, "git@forge.example.org:org/repo.git")).source
     await watched.ordered()
-    assert await watched.send("gitlab", hooks.gitlab(REPO, SECRET)) == 202
+    assert await watched.send("gitlab", testing.gitlab(REPO, SECRET)) == 202
     rows = await database(watched.door).read("SELECT source FROM ordered WHERE kind = 'fetch'")
     assert {row["source"] for row in rows} == {watched.source, other.id}
 
@@ -126,16 +126,16 @@ async def test_a_secret_moves_only_what_it_is_for(watched: Watched) -> None:
     other = (await watched.door.core.sources.add(SYSTEM, "https://else.example.org/org/repo")).source
     mine = CredentialSpec("mine", "else.example.org", source=other.id, use="hook")
     await put(SYSTEM, mine, "secret-of-one")
-    assert await watched.send("github", hooks.github(REPO, "secret-of-one")) == 202
+    assert await watched.send("github", testing.github(REPO, "secret-of-one")) == 202
     assert await watched.ordered() == 0
-    assert await watched.send("github", hooks.github(other.url, "secret-of-one")) == 202
+    assert await watched.send("github", testing.github(other.url, "secret-of-one")) == 202
     assert await watched.ordered() == 1
     await put(SYSTEM, CredentialSpec("token", "forge.example.org"), "for-fetching-only")
-    assert await watched.send("github", hooks.github(REPO, "for-fetching-only")) == 401
+    assert await watched.send("github", testing.github(REPO, "for-fetching-only")) == 401
 
 
 async def test_bad_requests(watched: Watched) -> None:
-    push, secret = hooks.github(REPO, SECRET), hooks.gitlab(REPO, SECRET).headers
+    push, secret = testing.github(REPO, SECRET), testing.gitlab(REPO, SECRET).headers
     assert await watched.send("bitbucket", push) == 404
     assert await watched.send("github", push, Content_Type="text/xml") == 400
     assert await watched.send("github", Delivery(push.headers, b" " * 5_000_001)) == 413
@@ -147,21 +147,21 @@ async def test_bad_requests(watched: Watched) -> None:
     assert await watched.send("gitlab", push) == 401
     assert (await watched.client.get("/hooks/github")).status_code == 405
     odd = json.dumps({"repository": {"clone_url": "ext::sh -c x", "html_url": "x" * 10_000}}).encode()
-    assert await watched.send("gitlab", Delivery(hooks.gitlab(REPO, SECRET).headers, odd)) == 202
+    assert await watched.send("gitlab", Delivery(testing.gitlab(REPO, SECRET).headers, odd)) == 202
     assert await watched.ordered() == 0
 
 
 async def test_a_burst_is_one_order(watched: Watched) -> None:
     await watched.ordered()
-    sends = [partial(watched.send, "github", hooks.github(REPO, SECRET)) for _ in range(500)]
+    sends = [partial(watched.send, "github", testing.github(REPO, SECRET)) for _ in range(500)]
     answers = await asyncio.gather(*(send() for send in sends))
     assert set(answers) == {202}
     assert await watched.ordered() == 1
 
 
 async def test_deliveries_are_forgotten_after_a_day(watched: Watched) -> None:
-    await watched.send("github", hooks.github(REPO, SECRET))
+    await watched.send("github", testing.github(REPO, SECRET))
     db = database(watched.door)
     await db.write(lambda tx: tx.rows("UPDATE delivery SET at = at - 90000"))
-    await watched.send("github", hooks.github(REPO, SECRET))
+    await watched.send("github", testing.github(REPO, SECRET))
     assert len(await db.read("SELECT id FROM delivery")) == 2

@@ -7,12 +7,12 @@ import httpx
 import msgspec
 import pytest
 
-from skep.model.answers import Added, ErrorAnswer, NewToken, Page, Status, TokenInfo
-from skep.model.caller import SYSTEM
-from skep.model.search_answers import SearchAnswer
-from skep.model.source import Change, Source
-from skep.testing.offers import put_object
+from skep.base.answers import Added, ErrorAnswer, NewToken, Page, Status, TokenInfo
+from skep.base.caller import SYSTEM
+from skep.search.api import SearchAnswer
+from skep.sources.model import Change, Source
 from tests.dataone.objects import NODE, meta_of
+from tests.support.dataone_objects import put_object
 
 from .conftest import Door
 

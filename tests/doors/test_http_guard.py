@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
-from skep.config import Settings
-from skep.doors.http.guard import Hosts, split_host
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
+from skep.config.settings import Settings
+from skep.interfaces.http.guard import Hosts, split_host
 
 from .conftest import Door, OpenDoor
 

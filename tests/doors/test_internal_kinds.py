@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
-from skep.model.caller import SYSTEM
-from skep.model.task import ContextSpec, TaskSpec
+from skep.base.caller import SYSTEM
+from skep.tasks.model import ContextSpec, TaskSpec
 from tests.doors.conftest import Door
 from tests.tasks.hostile import submissions
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.doors.http import decoding, publish
-from skep.doors.http import given as handlers
-from skep.doors.http.decoding import SMALL, Outline, aside, outlined
+from skep.interfaces.http import decoding
+from skep.interfaces.http import dependencies as handlers
+from skep.interfaces.http.decoding import SMALL, Outline, aside, outlined
+from skep.topics import messages_http
 
 from .asgi_calls import Answered, Body, send_request
 from .conftest import Door
@@ -69,7 +70,7 @@ async def test_large_body_of_a_request_is_decoded_in_another_thread(
         answer = await post(door, "/api/v1/contexts", context(*(TASK % n for n in range(3_000))))
     else:
         await post(door, "/api/v1/topics", b'{"name": "news"}')
-        watch(publish, "parsed")
+        watch(messages_http, "parsed")
         body = b'{"messages": [' + b",".join([b'{"body": "%0100d"}' % n for n in range(1_000)]) + b"]}"
         answer = await post(door, "/api/v1/topics/news/messages", body)
     assert answer.status == 201, answer.body

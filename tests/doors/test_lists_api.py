@@ -1,6 +1,6 @@
 """Lists over HTTP and as pages."""
 
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
 from tests.doors.conftest import Door
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from skep.doors.pages.highlight import colour
-from skep.doors.pages.painter import LARGEST, Painter
+from skep.interfaces.web.highlighter import LARGEST, Painter, colour
 
 _SPAN = re.compile(r'<span class="\w">|</span>')
 

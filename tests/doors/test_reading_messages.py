@@ -5,8 +5,8 @@ import asyncio
 import httpx
 import pytest
 
-from skep.model.caller import SYSTEM
-from skep.model.topic import Draft, Part
+from skep.base.caller import SYSTEM
+from skep.topics.api import Draft, Part
 
 from .conftest import Door
 from .topics_calls import API, EVENTS, bodies, posted, read, wrong

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from skep.model.caller import SYSTEM
-from skep.model.rule import RuleSpec
-from skep.model.task import ContextSpec, TaskSpec
+from skep.base.caller import SYSTEM
+from skep.rules.api import RuleSpec
+from skep.tasks.model import ContextSpec, TaskSpec
 from tests.doors.conftest import Door
 
 RULE: dict[str, Any] = {

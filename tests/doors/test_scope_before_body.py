@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from litestar import Litestar, post
 
-from skep.doors.http.cn import calls, member
-from skep.doors.http.scopes import NEEDED, check_table
+from skep.dataone import node_api
+from skep.interfaces.http.scopes import NEEDED, check_table
 
 from .asgi_calls import Body, send_request
 from .conftest import Door, OpenDoor
@@ -30,8 +30,8 @@ async def documented(door: Door) -> set[tuple[str, str]]:
 
 def of_nodes() -> set[tuple[str, str]]:
     """POST and PUT of the Coordinating Node, and of the Member Node where copies are held."""
-    here = {(method, f"/cn/v2/{word}") for method, word in calls.CALLS if method != "GET"}
-    return here | {(method, f"/mn/v2/{word}") for method, word in member.CALLS if method != "GET"}
+    here = {(method, f"/cn/v2/{word}") for method, word in node_api.CALLS if method != "GET"}
+    return here | {(method, f"/mn/v2/{word}") for method, word in node_api.MEMBER_CALLS if method != "GET"}
 
 
 async def test_every_route_that_needs_a_scope_without_token_answers_401_and_reads_no_body(open_door: OpenDoor) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.doors.http.app import create_app
-from skep.model.caller import SYSTEM
-from skep.roles.build import open_rooms
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.interfaces.http.app import create_app
+from skep.processes.build import open_rooms
 from tests.search.conftest import Library
 from tests.search.test_commits import BEES, mirrored
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
 from tests.doors.conftest import Door
 from tests.doors.topics_calls import wrong
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from skep.doors.http import held
-from skep.doors.http.strangers import STRANGERS_LIMIT, StrangersBody
-from skep.errors import TooSlow
+from skep.base.errors import TooSlow
+from skep.interfaces.http import asgi
+from skep.interfaces.http.guard import STRANGERS_LIMIT, StrangersBody
 
 from .asgi_calls import Body, send_request
 from .conftest import Door, OpenDoor
@@ -81,7 +81,7 @@ async def test_connection_without_token_that_announces_a_body_gets_401_and_is_no
 async def test_connection_that_goes_on_sending_after_the_answer_is_closed(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "_LINGER", 0.0)
+    monkeypatch.setattr(asgi, "_LINGER", 0.0)
     head = b"POST /api/v1/contexts HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with connected(door.app) as (reader, writer), asyncio.timeout(SECONDS):
         writer.write(head + b"1\r\nx\r\n")

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.doors.pages.contexts import tree
-from skep.model.task import Task
+from skep.tasks.model import Task
+from skep.tasks.pages import tree
 
 
 def task(n: int) -> Task:

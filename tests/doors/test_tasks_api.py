@@ -10,12 +10,12 @@ import httpx
 import msgspec
 import pytest
 
-from skep.doors.http import tasks_output
-from skep.errors import NotFound
-from skep.model.answers import Output
-from skep.model.caller import SYSTEM, Caller, Scope
-from skep.model.task import ContextSpec, TaskSpec
-from skep.testing.postgres import fresh_database
+from skep.base.answers import Output
+from skep.base.caller import SYSTEM, Caller, Scope
+from skep.base.errors import NotFound
+from skep.tasks import output_http
+from skep.tasks.model import ContextSpec, TaskSpec
+from tests.support.postgres import fresh_database
 
 from .tasks_house import OFFER, House, working
 
@@ -174,7 +174,7 @@ async def test_a_follower_hears_what_was_and_what_comes_until_the_end(house: Hou
     task = await house.held_task()
     await house.write(task, 0, "was")
     closing = asyncio.Event()
-    heard = tasks_output.events(house.core.tasks, SYSTEM, task.id, task.attempt, -1, None, closing)
+    heard = output_http.events(house.core.tasks, SYSTEM, task.id, task.attempt, -1, None, closing)
     assert await anext(heard) == b": following\n\n"
     assert b'"text":"was"' in await anext(heard)
     await house.write(task, 1, "two\nlines", "stderr")
@@ -197,7 +197,7 @@ async def test_a_follower_hears_what_was_and_what_comes_until_the_end(house: Hou
 async def test_a_server_that_closes_ends_its_followers(house: House) -> None:
     task = await house.held_task()
     closing = asyncio.Event()
-    heard = tasks_output.events(house.core.tasks, SYSTEM, task.id, task.attempt, -1, None, closing)
+    heard = output_http.events(house.core.tasks, SYSTEM, task.id, task.attempt, -1, None, closing)
     await anext(heard)
     next_one = asyncio.create_task(anext(heard, b"over"))
     closing.set()

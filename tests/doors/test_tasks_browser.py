@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from skep.model.caller import SYSTEM
-from skep.model.task import Context, ContextSpec, Need, TaskSpec
+from skep.base.caller import SYSTEM
+from skep.tasks.model import Context, ContextSpec, Need, TaskSpec
 
 from .chromium import Tab, chromium
 from .tasks_house import House, served, working

@@ -9,12 +9,12 @@ import httpx
 import msgspec
 import pytest
 
-from skep.config import Settings
-from skep.doors.http import topics_follow
-from skep.doors.http.app import create_app
-from skep.model.answers import Page
-from skep.model.caller import SYSTEM
-from skep.model.topic import Lag, LagAnswer, Membership, Posted, Standing, Topic, TopicMessage, TopicView
+from skep.base.answers import Page
+from skep.base.caller import SYSTEM
+from skep.config.settings import Settings
+from skep.interfaces.http.app import create_app
+from skep.topics import messages_http
+from skep.topics.api import Lag, LagAnswer, Membership, Posted, Standing, Topic, TopicMessage, TopicView
 
 from .conftest import Door
 from .topics_calls import API, EVENT, EVENTS, bodies, posted, read, wrong
@@ -196,9 +196,9 @@ async def test_a_server_that_closes_keeps_nobody_waiting(door: Door, writer: htt
 
 
 async def test_a_quiet_topic_gives_signs_of_life(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics_follow, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(messages_http, "HEARTBEAT_SECONDS", 0.01)
     await door.core.topics.create(SYSTEM, "quiet")
-    async with aclosing(topics_follow.events(door.core.topics, SYSTEM, "quiet", 0, 0, asyncio.Event())) as stream:
+    async with aclosing(messages_http.events(door.core.topics, SYSTEM, "quiet", 0, 0, asyncio.Event())) as stream:
         assert [await anext(stream) for _ in range(3)] == [b": following\n\n", *[b": still here\n\n"] * 2]
 
 

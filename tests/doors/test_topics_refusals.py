@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.model.caller import SYSTEM
-from skep.model.topic import Posted
+from skep.base.caller import SYSTEM
+from skep.topics.api import Posted
 
 from .conftest import Door, OpenDoor
 from .topics_calls import API, EVENT, EVENTS, posted, read, wrong

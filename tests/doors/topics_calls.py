@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from skep.model.answers import ErrorAnswer
-from skep.model.topic import Messages, Posted, PostedAnswer
+from skep.base.answers import ErrorAnswer
+from skep.topics.api import Messages, Posted, PostedAnswer
 
 API = "/api/v1/topics"
 EVENT = "application/cloudevents+json"

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.db.base import Database
-from skep.engines.open import find
-from skep.testing.nats import NatsServer, running_nats
-from skep.testing.postgres import fresh_database
+from skep.processes.engines import find
+from skep.storage.database import Database
+from tests.support.nats import NatsServer, running_nats
+from tests.support.postgres import fresh_database
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.blobs.base import Blobs
-from skep.engines.blobs.folder import open_folder
-from skep.engines.open import find
-from skep.errors import BadInput, NoSpace, NotFound, Unavailable
-from skep.testing.s3 import make_bucket, running_s3
+from skep.base.errors import BadInput, NoSpace, NotFound, Unavailable
+from skep.processes.engines import find
+from skep.storage.blobs import Blobs, open_folder
+from tests.support.s3 import make_bucket, running_s3
 
 BIG = os.urandom(3_000_000)
 SECRET = "the-secret-of-s3"
@@ -113,7 +112,7 @@ async def test_a_put_that_fails_leaves_nothing(blobs: Blobs, tmp_path: Path) -> 
 async def test_a_killed_put_leaves_nothing_listed(tmp_path: Path) -> None:
     code = """
 import asyncio, pathlib, sys
-from skep.engines.blobs.folder import open_folder
+from skep.storage.blobs import open_folder
 async def main():
     blobs = await open_folder("file:", data=pathlib.Path(sys.argv[1]))
     async def endless():
@@ -142,7 +141,7 @@ async def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return Path("/dev/full").open("wb", buffering=0)
 
     monkeypatch.setattr(blobs, "_begin", on_a_full_disk)
-    monkeypatch.setattr("skep.engines.blobs.folder._abandon", lambda file: file.close())
+    monkeypatch.setattr("skep.storage.blobs._abandon", lambda file: file.close())
     with pytest.raises(NoSpace, match="full"):
         await blobs.put(chunked(b"abc"))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.db.base import Database, Row, Tx, Value, insert, one_row, update, upsert
-from skep.errors import BadInput, Conflict, NewerSchema, NotFound, SkepError, Unavailable
+from skep.base.errors import BadInput, Conflict, NewerSchema, NotFound, SkepError, Unavailable
+from skep.storage.database import Database, Row, Tx, Value, insert, one_row, update, upsert
 
 ITEM = "CREATE TABLE item (id BIGINT PRIMARY KEY, name TEXT UNIQUE, weight DOUBLE PRECISION, body BYTEA)"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.db.postgres import open_postgres
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.open import Kind, find
-from skep.errors import BadInput
+from skep.base.errors import BadInput
+from skep.processes.engines import Kind, find
+from skep.storage.postgres import open_postgres
+from skep.storage.sqlite import open_sqlite
 
 
 def test_by_scheme() -> None:
@@ -43,13 +43,12 @@ async def test_an_engine_of_another_package(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    monkeypatch.delitem(sys.modules, "skep.engines.db.postgres")
-    monkeypatch.delitem(sys.modules, "skep.engines.db.postgres_errors")
+    monkeypatch.delitem(sys.modules, "skep.storage.postgres")
     with pytest.raises(BadInput) as caught:
         find("db", "postgresql://h/d")
     assert caught.value.hint == "pip install 'skep[postgres]'"
 
 
 def test_only_the_chosen_engine_is_imported() -> None:
-    code = "import sys; from skep.engines.open import find; find('db', 'sqlite:'); print('asyncpg' in sys.modules)"
+    code = "import sys; from skep.processes.engines import find; find('db', 'sqlite:'); print('asyncpg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.records import shelf
-from skep.engines.records.base import Ask, Field, Kind, Record, Records
-from skep.engines.records.folder import FolderRecords
-from skep.errors import BadInput, SkepError
+from skep.base.errors import BadInput, SkepError
+from skep.storage.records import tantivy_index
+from skep.storage.records.base import Ask, Field, Kind, Record, Records
+from skep.storage.records.tantivy_index import FolderRecords
 from tests.engines import test_records_contract
 from tests.engines.test_records_contract import RECORDS, ids
 from tests.engines.test_records_lasting import reopen
@@ -18,7 +18,7 @@ KIND = Kind("things", (Field("name", "text"), Field("one", "int"), Field("two", 
 
 
 async def test_too_many_equal_records_are_not_sorted_wrongly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "MOST_DEPTH", 4)
+    monkeypatch.setattr(tantivy_index, "MOST_DEPTH", 4)
     records = FolderRecords(tmp_path)
     await records.declare(KIND)
     await records.put("things", [Record(f"r{n}", {"one": n // 3, "two": -n}) for n in range(9)])

@@ -8,11 +8,11 @@ from contextlib import suppress
 import nats.errors
 import pytest
 
-from skep.engines.log.base import Log
-from skep.engines.open import find
-from skep.errors import Unavailable
-from skep.model.topic import Draft, Message, Part
-from skep.testing.nats import NatsServer, nats_cluster
+from skep.base.errors import Unavailable
+from skep.processes.engines import find
+from skep.storage.topic_log import Log
+from skep.topics.api import Draft, Message, Part
+from tests.support.nats import NatsServer, nats_cluster
 
 PART = Part("news")
 STREAM = "skep_0_news"

@@ -10,15 +10,13 @@ import pytest
 import uvloop
 from nats.aio.client import Client
 
-from skep.engines.log.base import Log
-from skep.engines.log.jetstream_address import address
-from skep.engines.log.jetstream_link import Link
-from skep.engines.log.jetstream_readers import Reader
-from skep.engines.log.jetstream_wire import Fault
-from skep.engines.open import find
-from skep.errors import BadInput, NoSpace, TooLarge, Unavailable
-from skep.model.topic import Draft, Part
-from skep.testing.nats import NatsServer, running_nats, with_store
+from skep.base.errors import BadInput, NoSpace, TooLarge, Unavailable
+from skep.processes.engines import find
+from skep.storage.jetstream import Reader
+from skep.storage.jetstream_connection import Fault, Link, address
+from skep.storage.topic_log import Log
+from skep.topics.api import Draft, Part
+from tests.support.nats import NatsServer, running_nats, with_store
 
 PART = Part("news")
 STREAM = "skep_0_news"

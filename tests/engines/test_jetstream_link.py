@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import pytest
 
-from skep.engines.log.jetstream_address import address
-from skep.engines.open import find
-from skep.errors import BadInput
-from skep.model.topic import Part
-from skep.testing.nats import NatsServer
+from skep.base.errors import BadInput
+from skep.processes.engines import find
+from skep.storage.jetstream_connection import address
+from skep.topics.api import Part
+from tests.support.nats import NatsServer
 
 
 class Between:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.db.base import Database, Tx
-from skep.engines.log.base import Log, TxLog
-from skep.engines.open import find
-from skep.errors import BadInput, SkepError
-from skep.model.topic import Draft, Message, Part
-from skep.testing.nats import NatsServer
-from skep.testing.postgres import fresh_database
+from skep.base.errors import BadInput, SkepError
+from skep.processes.engines import find
+from skep.storage.database import Database, Tx
+from skep.storage.topic_log import Log, TxLog
+from skep.topics.api import Draft, Message, Part
+from tests.support.nats import NatsServer
+from tests.support.postgres import fresh_database
 
 PART = Part("news")
 #: a server that is there may take its time

@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.engines.open import find
-from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
-from skep.errors import BadQuery, Damaged, Unavailable
-from skep.testing.opensearch import OpenSearchNode
+from skep.base.errors import BadQuery, Damaged, Unavailable
+from skep.processes.engines import find
+from skep.storage.records.base import Ask, Field, Kind, OneOf, Record, Records
 from tests.engines import test_records_contract, test_records_lasting
 from tests.engines.test_records_contract import PAPERS, RECORDS, ids
+from tests.support.opensearch import OpenSearchNode
 
 for contract in (test_records_contract, test_records_lasting):
     globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})

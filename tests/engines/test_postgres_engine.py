@@ -8,10 +8,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from skep.engines.db.base import Tx
-from skep.engines.db.postgres import TRIES, Postgres, hosts, open_postgres
-from skep.errors import BadInput, Conflict, Damaged, NoSpace, SkepError, TooLarge, Unavailable
-from skep.testing.postgres import fresh_database
+from skep.base.errors import BadInput, Conflict, Damaged, NoSpace, SkepError, TooLarge, Unavailable
+from skep.storage.database import Tx
+from skep.storage.postgres import TRIES, Postgres, hosts, open_postgres
+from tests.support.postgres import fresh_database
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.open import find
-from skep.engines.records.base import Ask, Field, Kind, OneOf, Record, Records
-from skep.engines.records.query import All, Any, Not, Range, Tree, Whole, Words, parse
-from skep.errors import BadInput, BadQuery, Busy, NotFound
+from skep.base.errors import BadInput, BadQuery, Busy, NotFound
+from skep.processes.engines import find
+from skep.storage.records.base import Ask, Field, Kind, OneOf, Record, Records
+from skep.storage.records.query import All, Any, Not, Range, Tree, Whole, Words, parse
 
 PAPERS = Kind(
     "papers",

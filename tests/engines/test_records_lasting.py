@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.open import find
-from skep.engines.records.base import Field, Kind, Record, Records
+from skep.processes.engines import find
+from skep.storage.records.base import Field, Kind, Record, Records
 from tests.engines import test_records_contract
 from tests.engines.test_records_contract import PAPERS, RECORDS, ids
 
@@ -49,8 +49,8 @@ async def test_filled_is_remembered(records: Records, url: str, tmp_path: Path) 
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from skep.engines.open import find
-from skep.engines.records.base import Record
+from skep.processes.engines import find
+from skep.storage.records.base import Record
 from tests.engines.test_records_contract import PAPERS
 
 async def main():

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.records.query import parse
-from skep.errors import BadQuery
+from skep.base.errors import BadQuery
+from skep.storage.records.query import parse
 from tests.engines.test_records_contract import PAPERS
 
 

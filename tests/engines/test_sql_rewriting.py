@@ -2,7 +2,7 @@
 
 import pytest
 
-from skep.engines.db.sql import for_sqlite, insert_of_arrays, numbered, statements
+from skep.storage.database import for_sqlite, insert_of_arrays, numbered, statements
 
 
 def test_names_become_numbers_outside_quotes_and_comments() -> None:

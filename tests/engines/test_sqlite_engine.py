@@ -10,10 +10,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from skep.engines.db import sqlite_file
-from skep.engines.db.base import Tx
-from skep.engines.db.sqlite import Durability, Sqlite, open_memory, open_sqlite
-from skep.errors import Busy, Conflict, Damaged, NoSpace, SkepError, Unavailable
+from skep.base.errors import Busy, Conflict, Damaged, NoSpace, SkepError, Unavailable
+from skep.storage import sqlite
+from skep.storage.database import Tx
+from skep.storage.sqlite import Durability, Sqlite, open_memory, open_sqlite
 
 
 class Disk(apsw.VFS):
@@ -151,7 +151,7 @@ async def test_a_failed_commit_fails_its_group_and_the_next_works(disk: Disk, op
 
 CHILD = """
 import asyncio, pathlib, sys
-from skep.engines.db.sqlite import open_sqlite
+from skep.storage.sqlite import open_sqlite
 async def main():
     db = await open_sqlite("sqlite:", data=pathlib.Path(sys.argv[1]), durability=sys.argv[2])
     await db.migrate("test", ["CREATE TABLE t (n BIGINT PRIMARY KEY, body BYTEA)"])
@@ -271,7 +271,7 @@ async def test_a_folder_where_the_file_should_be(tmp_path: Path) -> None:
 
 
 async def test_another_process_holding_the_file(tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_MILLISECONDS", 1)
+    monkeypatch.setattr(sqlite, "BUSY_MILLISECONDS", 1)
     db = await opened("full")
     other = apsw.Connection(str(tmp_path / "skep.db"))
     other.execute("BEGIN IMMEDIATE")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Forge
+from tests.support.forge import Forge
 
 
 @pytest.fixture

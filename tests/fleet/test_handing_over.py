@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from skep.model.caller import SYSTEM
-from skep.testing.forge import Fault, Forge
+from skep.base.caller import SYSTEM
 from tests.fleet.yard import OPEN, holders, machines, until
+from tests.support.forge import Fault, Forge
 from tests.tasks.house import Engine, coordinator
 
 MANY = 4

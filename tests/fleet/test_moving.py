@@ -7,17 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.errors import Conflict, NotAllowed, NotFound, NotHere
-from skep.link.messages import Ack, Beat, Failed, Looked, Outcome, Refused, Release
-from skep.model.caller import SYSTEM
-from skep.model.copying import Copied, CopyWanted
-from skep.model.member import Offer
-from skep.model.search import Limits
-from skep.model.source import Failure
-from skep.model.task import Await, ContextSpec, Extend, Submit, TaskSpec
-from skep.roles.gathering import Gathering
-from skep.testing.forge import Forge
+from skep.base.caller import SYSTEM
+from skep.base.errors import Conflict, NotAllowed, NotFound, NotHere
+from skep.fleet.api import Offer
+from skep.mirrors.sync import Gathering
+from skep.rpc.messages import Ack, Beat, Failed, Looked, Outcome, Refused, Release
+from skep.sources.model import Copied, CopyWanted, Failure
+from skep.storage.code_index.model import Limits
+from skep.tasks.model import Await, ContextSpec, Extend, Submit, TaskSpec
 from tests.fleet.yard import OPEN, Machine, holders, machines, told, until
+from tests.support.forge import Forge
 from tests.tasks.house import Engine, coordinator, hand
 
 

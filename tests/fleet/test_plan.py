@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skep.fleet.plan import Change, Holding, Member, Plan, plan
+from skep.fleet.ring import Change, Holding, Member, Plan, plan
 
 
 def member(id: str, state: str = "alive", **more: bool) -> Member:

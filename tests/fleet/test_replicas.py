@@ -10,26 +10,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import NotFound, Unavailable
-from skep.fleet.holdings import changed
-from skep.fleet.moves import Moves
-from skep.link.dial import Dial
-from skep.link.messages import AnswerBody, AskBody
-from skep.model.caller import SYSTEM
-from skep.model.copying import Copied, CopyFrom, CopyWanted
-from skep.model.member import Offer
-from skep.model.source import Held
-from skep.model.space import Nothing
-from skep.model.task import TaskSpec
-from skep.roles.moving import Moving
-from skep.sources.git.kind import GitKind
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.base.errors import NotFound, Unavailable
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.fleet.assignments import changed
+from skep.mirrors.replication import Moves, Moving, Replicating
+from skep.rpc.connect import Dial
+from skep.rpc.messages import AnswerBody, AskBody
 from skep.sources.git.mirror import folder_of
-from skep.testing.forge import Forge
-from skep.worker.replicating import Replicating
-from skep.worker.watch import Watch
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Copied, CopyFrom, CopyWanted, Held
+from skep.sources.polling.store import Watch
+from skep.spaces.api import Nothing
+from skep.tasks.model import TaskSpec
 from tests.fleet.yard import OPEN, SETTINGS, Machine, machines, told, until
+from tests.support.forge import Forge
 from tests.tasks.house import Engine, coordinator, hand
 
 
@@ -257,7 +254,7 @@ async def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plans follow each other: what an earlier one ordered is withdrawn, and its task must end."""
-    monkeypatch.setattr("skep.worker.replicating._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("skep.mirrors.replication._LOOK_SECONDS", 0.1)
     async with coordinator(tmp_path, "sqlite:", **OPEN) as engine, machines(engine, tmp_path, 1) as (one,):
         one.start()
         context = await engine.submit(TaskSpec("copy", "replicate", arguments={"source": "src_of_an_earlier_plan"}))

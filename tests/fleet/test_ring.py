@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.fleet.plan import Holding, Member, plan
-from skep.fleet.ring import NOBODY, SLACK, Holders, Node, Ring, numbers_of
+from skep.fleet.ring import NOBODY, SLACK, Holders, Holding, Member, Node, Ring, numbers_of, plan
 
 NUMBERS = numbers_of([f"src_{n}" for n in range(20_000)])
 EVEN = np.ones(len(NUMBERS))

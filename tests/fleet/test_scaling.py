@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.fleet.scaling import Aim, wanted
-from skep.model.answers import TaskLoad
+from skep.base.answers import TaskLoad
+from skep.fleet.ring import Aim, wanted
 
 _SOME = st.integers(0, 10_000)
 _WORKERS = st.integers(0, 100)

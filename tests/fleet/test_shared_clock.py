@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from skep import loops
-from skep.engines.db.base import Bell
-from skep.fleet.service import FLEET
-from skep.model.member import Offer
-from skep.testing.postgres import fresh_database, postgres_server
+from skep.base import loops
+from skep.fleet.api import Offer
+from skep.fleet.members import FLEET
+from skep.storage.database import Bell
+from tests.support.postgres import fresh_database, postgres_server
 from tests.tasks.house import Engine, MovableClock, coordinator, hand
 
 OFFER = Offer(("noop",), {"own": 1}, mirror=True)

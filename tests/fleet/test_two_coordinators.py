@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import Replaced
-from skep.link.messages import PROTOCOL, Beat, Hello
-from skep.model.caller import SYSTEM
-from skep.model.member import Offer
-from skep.model.space import Get, Got
-from skep.testing.postgres import fresh_database
+from skep.base.caller import SYSTEM
+from skep.base.errors import Replaced
+from skep.fleet.api import Offer
+from skep.rpc.messages import PROTOCOL, Beat, Hello
+from skep.spaces.api import Get, Got
+from tests.support.postgres import fresh_database
 from tests.tasks.house import TOKEN, Engine, coordinator, hand
 
 OFFER = Offer(("noop",), {"own": 1}, mirror=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.sources.git.kind import GitKind
-from skep.worker.service import Worker
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes.worker import Worker
+from skep.sources.git.source_type import GitKind
 from tests.tasks.house import TOKEN, Engine
 
 SETTINGS = Settings(allow_networks=("127.0.0.0/8",), poll_min=0.2, poll_max=0.5)

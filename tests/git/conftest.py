@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.sources.git.source_type import GitKind
+from tests.support.forge import Forge, Repo
+from tests.support.forge.follower import Follow, Follower
 
 SETTINGS = Settings(allow_networks=("127.0.0.0/8",), look_timeout=60.0, fetch_timeout=300.0, allow_local=True)
 

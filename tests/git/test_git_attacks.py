@@ -9,16 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import TooLarge
-from skep.model.search import Tip
+from skep.base.clock import SystemClock
+from skep.base.errors import TooLarge
+from skep.config.settings import Settings
 from skep.sources.git.browse import blob, ls, resolve
-from skep.sources.git.kind import GitKind
-from skep.sources.git.plan import Rules, changed, documents
-from skep.sources.git.read import list_tree
-from skep.testing.forge import Fault, Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
+from skep.sources.git.documents import Rules, changed, documents, list_tree
+from skep.sources.git.source_type import GitKind
+from skep.storage.code_index.model import Tip
+from tests.support.forge import Fault, Forge, Repo
+from tests.support.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 

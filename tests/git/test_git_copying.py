@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import NotFound, Unavailable
-from skep.model.source import Failure, Progress
-from skep.sources.git import refs
-from skep.sources.git.copying import Bounds, fetch_through, nothing_told
+from skep.base.errors import NotFound, Unavailable
+from skep.base.io import SocketStream, Stream, socket_pair
+from skep.sources.git import repository
 from skep.sources.git.mirror import Mirror
-from skep.sources.git.through import give
-from skep.streams import SocketStream, Stream, socket_pair
-from skep.testing.forge import Forge
-from skep.testing.forge.follower import Follow
+from skep.sources.git.mirror_copy import Bounds, fetch_through, nothing_told
+from skep.sources.git.process import give
+from skep.sources.model import Failure, Progress
+from tests.support.forge import Forge
+from tests.support.forge.follower import Follow
 
 BOUNDS = Bounds(seconds=60, largest=1 << 30)
 URL = "https://example.org/copied"
@@ -83,7 +83,7 @@ async def copied(holder: Holder, into: Path, bounds: Bounds = BOUNDS) -> dict[st
 
 
 def same(one: Path, other: Path) -> None:
-    assert refs.read_all(one) == refs.read_all(other)
+    assert repository.read_all(one) == repository.read_all(other)
     assert (one / "HEAD").read_bytes() == (other / "HEAD").read_bytes()
     subprocess.run(["git", "-C", other, "fsck", "--full", "--strict"], check=True, capture_output=True)
 
@@ -107,7 +107,7 @@ async def test_every_ref_as_it_stands_there(forge: Forge, follow: Follow, tmp_pa
     repo.branch("a")
     repo.set_head("main")
     await mirror.succeed()
-    assert any(name.startswith("refs/skep/kept/") for name in refs.read_all(mirror.folder))
+    assert any(name.startswith("refs/skep/kept/") for name in repository.read_all(mirror.folder))
     assert await copied(holder, into) == await mirror.succeed()
     same(mirror.folder, into)
     # nothing moved: one stream to ask
@@ -115,7 +115,7 @@ async def test_every_ref_as_it_stands_there(forge: Forge, follow: Follow, tmp_pa
     await copied(holder, into)
     assert len(holder.streams) == asked + 1
     # all but one are gone: the holder has asked a person about that, nobody is asked again
-    for name in refs.read_all(mirror.folder):
+    for name in repository.read_all(mirror.folder):
         if name not in ("refs/heads/main", "HEAD"):
             subprocess.run(["git", "-C", mirror.folder, "update-ref", "-d", name], check=True)
     assert set(await copied(holder, into)) == {"refs/heads/main", "HEAD"}
@@ -209,7 +209,7 @@ async def test_what_is_unsound_or_too_big_is_refused(tmp_path: Path) -> None:
         tmp_path / "evil.git", URL, Holder(there).opened, nothing_told, BOUNDS, lambda _: None, 1.0
     )
     assert isinstance(found, Failure) and found.kind == "corrupt"
-    assert refs.read_all(tmp_path / "evil.git") == {}
+    assert repository.read_all(tmp_path / "evil.git") == {}
 
 
 async def test_garbage_and_refusals(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ async def test_whoever_lets_go_of_it_meanwhile_has_not_given_it(
     mirror, into = follow(forge.url("one")), tmp_path / "copy.git"
     told = await mirror.succeed()
     await copied(Holder(mirror.folder), into)
-    before = refs.read_all(into)
+    before = repository.read_all(into)
     repo.force_push({"a": b"2"})
     newest = await mirror.succeed()
     assert newest != told
@@ -279,7 +279,7 @@ async def test_whoever_lets_go_of_it_meanwhile_has_not_given_it(
     assert isinstance(found, Failure) and found.kind == "network", found
     # nothing that was there is lost; what has arrived stays
     assert (
-        refs.read_all(into).items()
+        repository.read_all(into).items()
         >= (before if stream < 2 else {"refs/heads/main": newest["refs/heads/main"]}).items()
     )
 
@@ -315,11 +315,11 @@ async def test_a_copy_counts_when_it_has_what_was_told(forge: Forge, follow: Fol
     # it was told so before it was copied, and changed again meanwhile
     assert await bring(new, {**new, "refs/heads/main": "0" * 40}) == new
     # nothing is there any more: only if that was told
-    for name in refs.read_all(mirror.folder):
+    for name in repository.read_all(mirror.folder):
         subprocess.run(["git", "-C", mirror.folder, "update-ref", "-d", name], check=True)
     found = await bring(new)
     assert isinstance(found, Failure) and "lacks 2 of 2 entries, such as HEAD" in found.message
-    assert refs.read(into) == new
+    assert repository.read(into) == new
     assert await bring({}) == {}
 
 

@@ -3,13 +3,12 @@
 import msgspec
 import pytest
 
-from skep.model.credential import Key
-from skep.model.source import Failure
-from skep.sources.git.keyring import Keyring
-from skep.sources.git.kind import GitKind
-from skep.sources.git.url import parse
-from skep.testing.forge import Fault, Forge
-from skep.testing.forge.follower import Follow, Follower
+from skep.net.urls import parse
+from skep.sources.credentials import Keyring
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Failure, Key
+from tests.support.forge import Fault, Forge
+from tests.support.forge.follower import Follow, Follower
 
 TOKEN = "tok-7f3e"
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.source import FailureClass
-from skep.sources.git.failures import failure_of, is_ref_conflict
-from skep.sources.git.kind import GitKind
-from skep.sources.git.process import Result, environment, run
-from skep.testing.forge import Forge, Repo
-from skep.testing.forge.follower import Follower
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.sources.git.process import Result, environment, failure_of, is_ref_conflict, run
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import FailureClass
+from tests.support.forge import Forge, Repo
+from tests.support.forge.follower import Follower
 
 
 @pytest.mark.parametrize(

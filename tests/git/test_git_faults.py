@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.source import Failure, FailureClass
-from skep.sources.base import Moved, Same
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Fault, Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Failure, FailureClass
+from skep.sources.source_type import Moved, Same
+from tests.support.forge import Fault, Forge, Repo
+from tests.support.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 HTML = Fault(body=b"<html>hello</html>", headers={"Content-Type": "text/html"})

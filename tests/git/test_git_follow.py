@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from skep.sources.base import Moved, Same
-from skep.sources.git.kind import GitKind
 from skep.sources.git.mirror import folder_of
-from skep.testing.forge import Fault, Forge, Repo
-from skep.testing.forge.follower import Follow
+from skep.sources.git.source_type import GitKind
+from skep.sources.source_type import Moved, Same
+from tests.support.forge import Fault, Forge, Repo
+from tests.support.forge.follower import Follow
 
 Upstream = Callable[[Repo], dict[str, str]]
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import BadInput, NotAllowed
-from skep.model.source import Failure
-from skep.sources.base import Moved
-from skep.sources.git.guard import Guard
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Forge
-from skep.testing.forge.follower import Follower
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput, NotAllowed
+from skep.config.settings import Settings
+from skep.net.guard import Guard
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Failure
+from skep.sources.source_type import Moved
+from tests.support.forge import Forge
+from tests.support.forge.follower import Follower
 
 PRIVATE = [
     "127.0.0.1",

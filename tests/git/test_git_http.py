@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.sources.base import Same
-from skep.sources.git.kind import GitKind
-from skep.sources.git.lsrefs import nearby
-from skep.sources.git.url import parse
-from skep.testing.forge import Fault, Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
-from skep.testing.forge.server import make_certificate
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.net.urls import parse
+from skep.sources.git.ls_refs import nearby
+from skep.sources.git.source_type import GitKind
+from skep.sources.source_type import Same
 from skep.testing.server import free_port, listening
+from tests.support.forge import Fault, Forge, Repo
+from tests.support.forge.follower import Follow, Follower
+from tests.support.forge.server import make_certificate
 
 Upstream = Callable[[Repo], dict[str, str]]
 INFO = "/info/refs?service=git-upload-pack"

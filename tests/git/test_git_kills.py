@@ -15,14 +15,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.model.source import Failure
-from skep.sources.base import Moved
-from skep.sources.git import bringing
-from skep.sources.git import locked as locking
-from skep.sources.git.kind import GitKind
-from skep.sources.git.locked import locked
-from skep.testing.forge import Forge, Repo
-from skep.testing.forge.follower import Follow
+from skep.sources.git import mirror
+from skep.sources.git import repository as locking
+from skep.sources.git.repository import locked
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Failure
+from skep.sources.source_type import Moved
+from tests.support.forge import Forge, Repo
+from tests.support.forge.follower import Follow
 
 Upstream = Callable[[Repo], dict[str, str]]
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def kill_git() -> None:
 async def test_killed_at_random_moments(
     forge: Forge, follow: Follow, kind: GitKind, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bringing, "_SHORTEST_STEP", 2)
+    monkeypatch.setattr(mirror, "_SHORTEST_STEP", 2)
     story = Story(forge, follow, kind)
     end, steps = time.monotonic() + SECONDS, 0
     while time.monotonic() < end or not min(story.killed.values()):
@@ -127,10 +127,10 @@ async def test_killed_at_random_moments(
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.source import Held
-from skep.sources.git.kind import GitKind
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.sources.model import Held
+from skep.sources.git.source_type import GitKind
 
 async def main(source, url, data):
     kind = GitKind(Settings(allow_local=True), Path(data), SystemClock(0))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.sources.git.limits import pause
+from skep.net.limits import pause
 
 DATE = b"Date: Wed, 21 Oct 2015 07:28:00 GMT\r\n"
 THEN = 1_445_412_480

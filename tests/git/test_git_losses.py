@@ -8,19 +8,19 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.model.source import SourceSettings
-from skep.sources.git import keeping, refs
+from skep.sources.git import repository
 from skep.sources.git.browse import resolve
-from skep.sources.git.losses import KEPT, MOST_KEPT, expired, kept_names
-from skep.testing.forge import Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
+from skep.sources.git.repository import KEPT, MOST_KEPT, expired, kept_names
+from skep.sources.model import SourceSettings
+from tests.support.forge import Forge, Repo
+from tests.support.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 
 
 def kept(one: Follower) -> dict[str, str]:
     """ref -> the old tip that is kept of it."""
-    found = {name: oid for name, oid in refs.read_all(one.folder).items() if name.startswith(KEPT)}
+    found = {name: oid for name, oid in repository.read_all(one.folder).items() if name.startswith(KEPT)}
     return {name.removeprefix(KEPT).partition("/")[2]: oid for name, oid in found.items()}
 
 
@@ -40,7 +40,7 @@ async def test_a_force_push_leaves_the_old_tip_under_a_hidden_name(
     repo.force_push({"a": b"other"})
     assert await one.succeed() == upstream(repo)
     assert kept(one) == {"heads/main": old}
-    hidden = next(name for name in refs.read_all(one.folder) if name.startswith(KEPT))
+    hidden = next(name for name in repository.read_all(one.folder) if name.startswith(KEPT))
     assert await resolve(one.folder, hidden) is None
     assert await resolve(one.folder, old) == old
     one.fsck()
@@ -135,7 +135,7 @@ async def test_a_kill_between_moving_and_keeping_loses_no_tip(forge: Forge, foll
     repo = forge.create("org/repo", {"a": b"1"})
     one = follow(forge.url("org/repo"))
     old = (await one.succeed())["refs/heads/main"]
-    keeping.note(one.folder, {"refs/heads/main": old})
+    repository.note(one.folder, {"refs/heads/main": old})
     new = repo.force_push({"a": b"other"})
     mirror = Repo(one.folder)
     mirror.git("fetch", "-q", str(repo.folder), "+refs/heads/*:refs/heads/*")
@@ -181,5 +181,5 @@ def test_a_note_is_read_as_it_was_written(tips: dict[str, str]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        keeping.note(Path(folder), tips)
+        repository.note(Path(folder), tips)
         assert json.loads((Path(folder) / "moving").read_bytes()) == tips

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.sources.git.pktline import (
+from skep.sources.git.ls_refs import (
     BadAnswer,
     choose_head,
     complete,
@@ -14,10 +14,10 @@ from skep.sources.git.pktline import (
     parse_ls_remote,
     parse_v0,
     parse_v2,
+    selection,
     to_bytes,
     to_text,
 )
-from skep.sources.git.selection import selection
 
 USUAL = selection(None)
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import Damaged, NotFound
-from skep.model.search import Tip
+from skep.base.errors import Damaged, NotFound
 from skep.sources.git.browse import blob, ls, resolve
-from skep.sources.git.plan import Rules, changed, documents
-from skep.sources.git.read import contents, diff_tree, list_tree, sizes
-from skep.testing.forge import Repo
+from skep.sources.git.documents import Rules, changed, contents, diff_tree, documents, list_tree, sizes
+from skep.storage.code_index.model import Tip
+from tests.support.forge import Repo
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.errors import BadInput
-from skep.model.source import SourceSettings
-from skep.sources.base import Same
-from skep.sources.git.refs import read_all
-from skep.sources.git.selection import check_patterns, selection
-from skep.testing.forge import Fault, Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
+from skep.base.errors import BadInput
+from skep.sources.git.ls_refs import check_patterns, selection
+from skep.sources.git.repository import read_all
+from skep.sources.model import SourceSettings
+from skep.sources.source_type import Same
+from tests.support.forge import Fault, Forge, Repo
+from tests.support.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import Busy, Damaged
-from skep.sources.git import serve
-from skep.sources.git.pktline import parse_v0
-from skep.testing.forge import Repo
+from skep.base.errors import Busy, Damaged
+from skep.mirrors import http
+from skep.sources.git.ls_refs import parse_v0
+from tests.support.forge import Repo
 
 
 async def body_of(*chunks: bytes) -> AsyncIterator[bytes]:
@@ -48,10 +48,10 @@ class Door:
         fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         protocol = fields.get("git-protocol", "")
         if head[0].startswith("GET"):
-            stream, what = serve.info_refs(self._folder, protocol), "advertisement"
+            stream, what = http.info_refs(self._folder, protocol), "advertisement"
         else:
             body = await reader.readexactly(int(fields.get("content-length", 0)))
-            stream, what = serve.upload_pack(self._folder, body_of(body), protocol), "result"
+            stream, what = http.upload_pack(self._folder, body_of(body), protocol), "result"
         answer = await gather(stream)
         start = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-{what}\r\nConnection: close\r\n"
         writer.write(start.encode() + b"Content-Length: %d\r\n\r\n" % len(answer) + answer)
@@ -76,22 +76,22 @@ async def test_a_real_clone(repo: Repo, tmp_path: Path, version: str) -> None:
 
 async def test_hidden_refs_and_odd_protocols(repo: Repo) -> None:
     for protocol in ("", "version=1;rm", "version=9", "x\ny"):
-        answer = await gather(serve.info_refs(repo.folder, protocol))
+        answer = await gather(http.info_refs(repo.folder, protocol))
         assert "refs/heads/main" in parse_v0(answer).oids
         assert b"refs/skep/kept" not in answer
 
 
 async def test_nonsense_is_refused(repo: Repo, tmp_path: Path) -> None:
     with pytest.raises(Damaged):
-        await gather(serve.upload_pack(tmp_path / "nowhere.git", body_of(b"0000"), ""))
+        await gather(http.upload_pack(tmp_path / "nowhere.git", body_of(b"0000"), ""))
     with pytest.raises(Damaged):
-        await gather(serve.upload_pack(repo.folder, body_of(b"hello world"), ""))
+        await gather(http.upload_pack(repo.folder, body_of(b"hello world"), ""))
 
 
 async def test_a_client_that_leaves_ends_the_child(repo: Repo) -> None:
     want = b"0032want %s\n00000009done\n" % repo.refs()["refs/heads/main"].encode()
     before = children_of_this_process()
-    for stream in (serve.upload_pack(repo.folder, body_of(want), ""), serve.info_refs(repo.folder, "version=2")):
+    for stream in (http.upload_pack(repo.folder, body_of(want), ""), http.info_refs(repo.folder, "version=2")):
         async with aclosing(stream):
             assert await anext(stream)
         assert children_of_this_process() <= before
@@ -101,17 +101,17 @@ async def test_a_client_that_leaves_amid_a_large_pack_makes_room(repo: Repo) -> 
     """More than pipes and buffers hold is still to come: nobody reads it, and nobody waits for it."""
     repo.commit({"large": random.Random(1).randbytes(8_000_000)})
     want = b"0032want %s\n00000009done\n" % repo.refs()["refs/heads/main"].encode()
-    turnstile = serve.Turnstile(at_once=1)
+    turnstile = http.Turnstile(at_once=1)
     async with asyncio.timeout(60):
         for _ in range(3):
-            async with aclosing(serve.upload_pack(repo.folder, body_of(want), "", turnstile)) as stream:
-                while len(await anext(stream)) < serve._BLOCK // 2:
+            async with aclosing(http.upload_pack(repo.folder, body_of(want), "", turnstile)) as stream:
+                while len(await anext(stream)) < http._BLOCK // 2:
                     pass
                 await asyncio.sleep(0.05)  # the pipe and its buffer fill up
 
 
 async def test_a_crowd_waits_and_then_is_sent_away() -> None:
-    turnstile = serve.Turnstile(at_once=1, waiting=1)
+    turnstile = http.Turnstile(at_once=1, waiting=1)
     async with turnstile.turn():
         waiting = asyncio.ensure_future(turnstile.turn().__aenter__())
         await asyncio.sleep(0)

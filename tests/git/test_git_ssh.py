@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.sources.base import Same
-from skep.testing.forge import Repo
-from skep.testing.forge.follower import Follow
+from skep.sources.source_type import Same
 from skep.testing.server import free_port, listening
+from tests.support.forge import Repo
+from tests.support.forge.follower import Follow
 
 Upstream = Callable[[Repo], dict[str, str]]
 

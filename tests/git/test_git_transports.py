@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.sources.base import Same
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Repo
-from skep.testing.forge.follower import Follow, Follower
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.sources.git.source_type import GitKind
+from skep.sources.source_type import Same
 from skep.testing.server import free_port, listening
+from tests.support.forge import Repo
+from tests.support.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 

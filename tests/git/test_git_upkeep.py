@@ -7,16 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.sources.base import Same
-from skep.sources.git import bringing
-from skep.sources.git.kind import GitKind
-from skep.sources.git.losses import KEPT
-from skep.sources.git.refs import read_all
-from skep.testing.forge import Fault, Forge, Repo
-from skep.testing.forge.follower import Follow, Follower
-from skep.worker.checking import due
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.mirrors.replication import due
+from skep.sources.git import mirror as bringing
+from skep.sources.git.repository import KEPT, read_all
+from skep.sources.git.source_type import GitKind
+from skep.sources.source_type import Same
+from tests.support.forge import Fault, Forge, Repo
+from tests.support.forge.follower import Follow, Follower
 
 Upstream = Callable[[Repo], dict[str, str]]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.config import Settings
-from skep.errors import BadUrl, NotAllowed
-from skep.sources.git.addresses import GitAddresses
-from skep.sources.git.url import LONGEST, canonical, clean, host_of, name
+from skep.base.errors import BadUrl, NotAllowed
+from skep.config.settings import Settings
+from skep.net.urls import LONGEST, canonical, clean, host_of, name
+from skep.sources.git.source_type import GitAddresses
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from skep.testing.postgres import running_postgres
 from tests.renames import Rename
+from tests.support.postgres import running_postgres
 
 from .lines import document
 from .recorders import (

@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 import httpx
 import uvicorn
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.dataone.kind import DataoneKind
-from skep.doors.cli.main import main
-from skep.doors.http.app import create_app
-from skep.model.caller import SYSTEM
-from skep.sources.base import Kind
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Forge, Repo
-from skep.testing.membernode import MemberNode
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.cli.main import main
+from skep.config.settings import Settings
+from skep.dataone.source_type import DataoneKind
+from skep.dataone.testing import MemberNode
+from skep.interfaces.http.app import create_app
+from skep.processes.worker import Worker
+from skep.sources.git.source_type import GitKind
+from skep.sources.source_type import Kind
 from skep.testing.server import free_port
-from skep.worker.service import Worker
 from tests.fleet.yard import until
+from tests.support.forge import Forge, Repo
 from tests.tasks.house import TOKEN, Engine, coordinator
 
 from .lines import plain

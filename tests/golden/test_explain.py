@@ -5,9 +5,9 @@ from pathlib import Path
 import apsw
 import asyncpg
 
-from skep.engines.db.base import Tx
-from skep.engines.open import find
-from skep.testing.postgres import fresh_database
+from skep.processes.engines import find
+from skep.storage.database import Tx
+from tests.support.postgres import fresh_database
 
 from .recorders.explain import Counted, Counts, choose, counting, postgres_plans, renewed, sqlite_plans
 from .recorders.schema import make_postgres, make_sqlite

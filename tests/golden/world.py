@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from skep.benchmarks.finding import Finding
-from skep.clock import SystemClock
-from skep.model.caller import SYSTEM
-from skep.model.result import Draft
-from skep.model.task import ContextSpec, TaskSpec
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.benchmarks.change_points import Finding
+from skep.results.api import Draft
+from skep.tasks.model import ContextSpec, TaskSpec
 from skep.testing.documents import ORE, eml, resource_map
-from skep.testing.offers import put_object
 from tests.dataone.objects import NODE, meta_of
 from tests.fleet.yard import until
+from tests.support.dataone_objects import put_object
 
 from .scene import FILES, Scene
 

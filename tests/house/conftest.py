@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from skep.engines.index.library import Library
-from skep.testing.forge import Forge
+from skep.storage.code_index.analysis_files import Library
 from tests.house.running import RunningSkep
 from tests.house.waiting import until
+from tests.support.forge import Forge
 
 FILES: dict[str | bytes, bytes | str | None] = {
     "LICENSE": b"Apache License\nVersion 2.0, January 2004\n",

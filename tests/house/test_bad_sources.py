@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Fault, Forge
 from tests.house.running import RunningSkep
+from tests.support.forge import Fault, Forge
 
 
 @pytest.fixture(scope="module")

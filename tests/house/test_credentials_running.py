@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Fault, Forge, hooks
+from skep.sources import testing
 from tests.house.running import SKEP, RunningSkep, environment
+from tests.support.forge import Fault, Forge
 
 FIRST, SECOND, HOOK = "first-token-31", "second-token-32", "hook-secret-33"
 
@@ -61,7 +62,7 @@ def test_set_rotate_expire(guarded_skep: RunningSkep, forge: Forge) -> None:
     waited = skep.get(place, Authorization=f"Bearer {skep.token}")
     assert (waited[1]["settled"], waited[1]["source"]["state"]) == (True, "current")
     again = repo.commit({"a": b"tremble dance\n"})
-    assert hooks.github(forge.url("org/vault"), HOOK, after=again).send(f"{skep.url}/hooks/github") == 202
+    assert testing.github(forge.url("org/vault"), HOOK, after=again).send(f"{skep.url}/hooks/github") == 202
     waited = skep.get(place.replace(commit, again), Authorization=f"Bearer {skep.token}")
     assert waited[1]["settled"]  # nobody else asked for it, and its next turn is an hour away
 

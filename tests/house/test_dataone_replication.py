@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import NodeReplicationPolicy, ReplicationPolicy
-from skep.testing.membernode import Faults, MemberNode
 from tests.house.running import RunningSkep
 
 

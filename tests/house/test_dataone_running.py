@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from skep.dataone.pids import encode
+from skep.dataone.encoding import encode, parse
+from skep.dataone.testing import Faults, MemberNode
 from skep.dataone.types import ObjectList, SystemMetadata
-from skep.dataone.xml import parse
-from skep.testing.membernode import Faults, MemberNode
-from skep.testing.nats import running_nats
-from skep.testing.postgres import fresh_database
 from tests.dataone.objects import EML
 from tests.house.running import RunningSkep
+from tests.support.nats import running_nats
+from tests.support.postgres import fresh_database
 
 
 def settled(skep: RunningSkep, node: str, held: int) -> dict[str, Any]:

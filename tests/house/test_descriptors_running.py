@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.descriptors import WITHOUT_STRACE, closed_twice, traced
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.support.descriptors import WITHOUT_STRACE, closed_twice, traced
+from tests.support.forge import Forge
 
 #: a task that uses the API of its context
 ASKING = 'curl -s -X PUT -H "Authorization: Bearer $SKEP_TOKEN" -d \'{"value": 1}\' "$SKEP_API/state/key"; echo done'

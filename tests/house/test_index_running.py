@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
 from tests.house.waiting import until
+from tests.support.forge import Forge
 
 
 def test_the_whole_index_comes_again_from_the_mirrors(tmp_path: Path, forge: Forge) -> None:

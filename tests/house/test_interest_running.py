@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep, environment
+from tests.support.forge import Forge
 
 PATIENCE = 120.0
 

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from skep.testing.forge import Forge, Repo
 from tests.house.disk import filled, on_small_disk
 from tests.house.running import RunningSkep, environment
+from tests.support.forge import Forge, Repo
 
 ROUNDS = 6
 

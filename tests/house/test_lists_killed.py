@@ -4,8 +4,8 @@ import random
 import time
 from pathlib import Path
 
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
 
 FILES, PER_FILE, KILLS = 20, 60, 3
 

@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge
 
 
 def test_a_list_is_followed(tmp_path: Path) -> None:

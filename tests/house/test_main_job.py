@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.forge import Forge
-from skep.testing.postgres import fresh_database
 from tests.house.running import RunningSkep, environment
+from tests.support.forge import Forge
+from tests.support.postgres import fresh_database
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from skep.client import Client
-from skep.testing.forge import Forge
 from tests.house.running import RunningSkep
 from tests.house.waiting import until
+from tests.support.forge import Forge
 
 RULE = """
 name = "check"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from skep.sources.git.mirror import folder_of
-from skep.testing.forge import Forge, Repo
 from tests.house.running import RunningSkep
+from tests.support.forge import Forge, Repo
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.config import Settings
-from skep.errors import BadInput
-from skep.roles.up import _bound
-from skep.testing.forge import Forge
+from skep.base.errors import BadInput
+from skep.config.settings import Settings
+from skep.processes.up import _bound
 from skep.testing.server import free_port
 from tests.house.running import SKEP, RunningSkep, environment
+from tests.support.forge import Forge
 
 
 def start(

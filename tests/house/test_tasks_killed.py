@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from skep.client import Client
-from skep.model.run import Limits
-from skep.model.task import ContextSpec, Need, TaskSpec
+from skep.tasks.model import ContextSpec, Limits, Need, TaskSpec
 from tests.house.running import RunningSkep
 from tests.house.waiting import until
 
@@ -98,7 +97,7 @@ def _worker_of(skep: RunningSkep) -> int:
     """The process id of the worker that the server started; it may have to be waited for."""
 
     def found() -> int | None:
-        return next((pid for pid in skep.children() if b"skep.roles.worker" in _words(pid)), None)
+        return next((pid for pid in skep.children() if b"skep.processes.worker" in _words(pid)), None)
 
     return until(found, skep)
 

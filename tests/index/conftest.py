@@ -12,11 +12,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from skep.engines.db.base import Database
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.index.base import Searcher
-from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, open_trigram
-from skep.model.search import Delta, Document, Fence, FileHit, Limits, Query, Tip
+from skep.storage.code_index.base import Searcher
+from skep.storage.code_index.model import Delta, Document, Fence, FileHit, Limits, Query, Tip
+from skep.storage.code_index.trigram.builder import TrigramBuilder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.database import Database
+from skep.storage.sqlite import open_sqlite
 
 Files = Mapping[bytes, bytes]
 VISIBLE = np.ones(64, bool)
@@ -83,10 +84,10 @@ def adopt(searcher: TrigramSearcher, tmp_path: Path) -> Adopt:
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Both ways of finding lines: the second is all there is where hyperscan has no wheel."""
     if request.param == "re2":
-        monkeypatch.setattr("skep.engines.index.trigram.scanned.hyperscan", None)
+        monkeypatch.setattr("skep.storage.code_index.trigram.matchers.hyperscan", None)
     else:
-        monkeypatch.setattr("skep.engines.index.trigram.pattern._WORTH", -1)
-        monkeypatch.setattr("skep.engines.index.trigram.finders._WORTH_READ", -1)
+        monkeypatch.setattr("skep.storage.code_index.trigram.matchers._WORTH", -1)
+        monkeypatch.setattr("skep.storage.code_index.trigram.matchers._WORTH_READ", -1)
     yield request.param
 
 

@@ -12,23 +12,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, build, folders, open_trigram, searcher, tables
-from skep.model.search import Delta, Document, Fence, Tip
+from skep.storage.code_index.model import Delta, Document, Fence, Tip
+from skep.storage.code_index.trigram import builder, searcher, shard
+from skep.storage.code_index.trigram.builder import TrigramBuilder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.sqlite import open_sqlite
 
 #: more than the shards of one size that stand beside each other, so that there is something to merge
 FILES = 12
 #: where each is found, and which of its calls is the last: the first ones make what a merge needs
 STEPS: dict[str, tuple[Any, str, int]] = {
-    "a shard is written": (build.ShardWriter, "finish", 10),
-    "it is moved in": (folders, "_move", 10),
-    "its folder is synced": (folders, "sync_folders", 10),
-    "the adoption is committed": (tables.Tables, "adopt", 10),
+    "a shard is written": (builder.ShardWriter, "finish", 10),
+    "it is moved in": (shard, "_move", 10),
+    "its folder is synced": (shard, "sync_folders", 10),
+    "the adoption is committed": (searcher.Tables, "adopt", 10),
     "the adoption is shown": (TrigramSearcher, "_show", 10),
-    "what died is removed": (folders, "remove", 1),
+    "what died is removed": (shard, "remove", 1),
     "shards are merged": (searcher, "merge", 1),
     "a merged shard takes their place": (TrigramSearcher, "_adopt_merged", 1),
-    "the merge is committed": (tables.Tables, "swap", 1),
+    "the merge is committed": (searcher.Tables, "swap", 1),
 }
 
 

@@ -6,8 +6,8 @@ from multiprocessing import active_children
 
 import pytest
 
-from skep.engines.index.apart import Ended, run_apart
-from skep.errors import Damaged
+from skep.base.child_process import Ended, run_apart
+from skep.base.errors import Damaged
 
 
 def raising(text: str) -> None:

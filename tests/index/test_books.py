@@ -6,10 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.index.books import Book, Books, Definition, Entry, keys_of, name_number
-from skep.engines.index.library import Library, merge, pick, write_book
-from skep.errors import Damaged
-from skep.model.search import BookInfo
+from skep.base.errors import Damaged
+from skep.storage.code_index.analysis_files import (
+    Book,
+    Books,
+    Definition,
+    Entry,
+    Library,
+    keys_of,
+    merge,
+    name_number,
+    pick,
+    write_book,
+)
+from skep.storage.code_index.model import BookInfo
 
 
 def blob(n: int) -> str:

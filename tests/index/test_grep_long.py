@@ -16,8 +16,8 @@ import pytest
 import re2
 
 import skep
-from skep.engines.index.trigram import TrigramSearcher
-from skep.model.search import Term
+from skep.storage.code_index.model import Term
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
 from tests.index.conftest import fence, make_delta, places
 from tests.index.test_ripgrep_equality import Ripgrep, assert_same, for_ripgrep, patterns
 

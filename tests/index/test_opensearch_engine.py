@@ -14,21 +14,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from skep.engines.db.base import Database
-from skep.engines.db.sqlite import open_memory
-from skep.engines.index.base import Searcher
-from skep.engines.index.opensearch import OpenSearchSearcher
-from skep.engines.index.opensearch.address import Address
-from skep.engines.index.opensearch.address import parse as parse_address
-from skep.engines.index.trigram import open_trigram
-from skep.engines.open import find as find_engine
-from skep.errors import BadInput, Damaged, Unavailable
-from skep.model.search import And, BookInfo, Limits, Not, Reason, Term, Within
+from skep.base.errors import BadInput, Damaged, Unavailable
+from skep.processes.engines import find as find_engine
 from skep.search.query import parse
-from skep.testing.opensearch import OpenSearchNode
+from skep.storage.code_index.base import Searcher
+from skep.storage.code_index.model import And, BookInfo, Limits, Not, Reason, Term, Within
+from skep.storage.code_index.opensearch.client import Address
+from skep.storage.code_index.opensearch.client import parse as parse_address
+from skep.storage.code_index.opensearch.searcher import OpenSearchSearcher
+from skep.storage.code_index.trigram.searcher import open_trigram
+from skep.storage.database import Database
+from skep.storage.sqlite import open_memory
 from tests.index import test_ripgrep_equality, test_trigram_adopt, test_trigram_search
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
 from tests.index.test_trigram_books import APPLE, blob, book, test_merging_forgets_what_is_gone  # noqa: F401
+from tests.support.opensearch import OpenSearchNode
 
 #: of shards in a folder, or without a searcher
 NOT_HERE = {
@@ -326,7 +326,7 @@ async def test_a_bounded_search_says_so(
 ) -> None:
     """What is ranked must be there at once, so it is bounded."""
     await adopt({b"f%d" % n: b"word\n" * 100_000 for n in range(5)})
-    monkeypatch.setattr("skep.engines.index.opensearch.view._RANKED_BYTES", 400_000)
+    monkeypatch.setattr("skep.storage.code_index.opensearch.candidates._RANKED_BYTES", 400_000)
     hits = searcher.search(parse("word"), VISIBLE, Limits(lines=1000, lines_per_file=1, seconds=60.0))
     assert 0 < len([hit async for hit in hits]) < 5
     assert hits.partial
@@ -338,7 +338,7 @@ async def test_a_preferred_source_is_first_although_only_so_much_is_read(
 ) -> None:
     await adopt({b"f%d" % n: b"word\n" * 100_000 for n in range(5)})
     await adopt({b"late": b"word\n"}, number=2)
-    monkeypatch.setattr("skep.engines.index.opensearch.view._RANKED_BYTES", 400_000)
+    monkeypatch.setattr("skep.storage.code_index.opensearch.candidates._RANKED_BYTES", 400_000)
     gains = np.array([0, 0, 50], np.int16)
     hits = [hit async for hit in searcher.search(parse("word"), VISIBLE, Limits(explain=True, seconds=60.0), gains)]
     assert (hits[0].source, hits[0].path) == (2, "late")

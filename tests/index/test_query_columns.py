@@ -2,7 +2,7 @@
 
 import pytest
 
-from skep.errors import BadQuery
+from skep.base.errors import BadQuery
 from skep.search.query import parse
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.errors import BadQuery
-from skep.model.search import And, Language, Not, Or, Query, Term, terms
+from skep.base.errors import BadQuery
 from skep.search.query import MOST_LINES, Asked, ask, parse
+from skep.storage.code_index.model import And, Language, Not, Or, Query, Term, terms
 
 
 def word(pattern: str, column: int = 1, *, regex: bool = False, case: bool = False, field: str = "any") -> Term:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import re2
 
-from skep.engines.db.sqlite import open_memory
-from skep.engines.index.trigram import TrigramSearcher, open_trigram
-from skep.model.search import Term
+from skep.storage.code_index.model import Term
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.sqlite import open_memory
 from tests.index.conftest import fence, make_delta, places
 
 _WORDS = (

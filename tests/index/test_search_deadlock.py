@@ -9,16 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from skep.engines.index.base import Standing
-from skep.engines.index.trigram import TrigramSearcher
-from skep.engines.index.trigram import lanes as module
-from skep.engines.index.trigram.compiled import Compiled, Shelf
-from skep.engines.index.trigram.lanes import Lanes, Ride
-from skep.engines.index.trigram.match import Watch
-from skep.engines.index.trigram.search import _Field
-from skep.engines.index.trigram.shard import Shard
-from skep.engines.index.trigram.snapshot import Snapshot
 from skep.search.query import parse
+from skep.storage.code_index.base import Standing
+from skep.storage.code_index.trigram import search as module
+from skep.storage.code_index.trigram.candidates import Snapshot
+from skep.storage.code_index.trigram.matchers import Compiled, Shelf, Watch
+from skep.storage.code_index.trigram.search import Lanes, Ride, _Field
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
+from skep.storage.code_index.trigram.shard import Shard
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, make_delta
 
 #: seconds of a search; only a search that can never continue uses them up

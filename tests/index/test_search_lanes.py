@@ -6,8 +6,8 @@ from threading import Thread
 
 import pytest
 
-from skep.engines.index.trigram import lanes as module
-from skep.engines.index.trigram.lanes import Lanes, Ride
+from skep.storage.code_index.trigram import search as module
+from skep.storage.code_index.trigram.search import Lanes, Ride
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from skep.engines.db.base import Database, Tx
-from skep.engines.index.base import Side
-from skep.engines.index.trigram import TrigramSearcher, open_trigram
-from skep.engines.index.trigram.manifest import FORMAT, seal
-from skep.engines.index.trigram.shard import Shard
-from skep.engines.index.trigram.snapshot import Part
-from skep.errors import NoSpace
-from skep.model.search import Delta, Fence, ShardInfo, Tip
+from skep.base.errors import NoSpace
 from skep.search.query import parse
+from skep.storage.code_index.base import Side
+from skep.storage.code_index.model import Delta, Fence, ShardInfo, Tip
+from skep.storage.code_index.trigram.candidates import Part
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.code_index.trigram.shard import FORMAT, Shard, seal
+from skep.storage.database import Database, Tx
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, fence, find, make_delta
 
 OLD = {b"a": b"apple one\n", b"b": b"banana\n", b"c": b"cherry\n"}
@@ -356,7 +355,7 @@ async def test_an_error_of_ours_costs_nobody_a_shard(
     def wrong(*_: object) -> None:
         raise IndexError("of ours")
 
-    monkeypatch.setattr("skep.engines.index.trigram.search.Reading", wrong)
+    monkeypatch.setattr("skep.storage.code_index.trigram.search.Reading", wrong)
     with pytest.raises(IndexError, match="of ours"):
         await find(searcher, parse("apple"))
     assert await searcher.check() == []

@@ -2,11 +2,11 @@
 
 import pytest
 
-from skep.engines.index.trigram import TrigramSearcher
-from skep.engines.index.trigram.finders import finder
-from skep.errors import BadQuery
-from skep.model.search import Limits, Or, Term
+from skep.base.errors import BadQuery
 from skep.search.query import parse
+from skep.storage.code_index.model import Limits, Or, Term
+from skep.storage.code_index.trigram.matchers import finder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
 from tests.index.conftest import VISIBLE, Adopt, find, places
 
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from skep.engines.db.base import Database
-from skep.engines.index.books import Definition, Entry, name_number
-from skep.engines.index.library import write_book
-from skep.engines.index.trigram import TrigramSearcher, open_trigram
-from skep.model.search import BookInfo
+from skep.storage.code_index.analysis_files import Definition, Entry, name_number, write_book
+from skep.storage.code_index.model import BookInfo
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.database import Database
 from tests.index.conftest import Adopt, hash_of
 
 APPLE, PEAR = b"def apple(): pass\n", b"def pear(): pass\n"

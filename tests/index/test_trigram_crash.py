@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.db.sqlite import open_sqlite
-from skep.engines.index.trigram import open_trigram
 from skep.search.query import parse
+from skep.storage.code_index.trigram.searcher import open_trigram
+from skep.storage.sqlite import open_sqlite
 from tests.index.conftest import find
 from tests.index.crash_child import FILES, STEPS
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.trigram import TrigramSearcher, build, merge
+from skep.storage.code_index.trigram import builder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
 from tests.index.test_trigram_sharing import adopt_all, lines
 
 FULL = 100_000
@@ -12,8 +13,8 @@ FULL = 100_000
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "MOST_BYTES", FULL)
-    monkeypatch.setattr(merge, "MOST_BYTES", FULL)
+    monkeypatch.setattr(builder, "MOST_BYTES", FULL)
+    monkeypatch.setattr(builder, "MOST_BYTES", FULL)
 
 
 async def fill(searcher: TrigramSearcher, folder: Path, number: int, size: int) -> None:

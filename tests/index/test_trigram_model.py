@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.db.sqlite import open_memory
-from skep.engines.index.trigram import TrigramSearcher, open_trigram
-from skep.model.search import Limits, Term
+from skep.storage.code_index.model import Limits, Term
+from skep.storage.code_index.trigram.searcher import TrigramSearcher, open_trigram
+from skep.storage.sqlite import open_memory
 from tests.index.conftest import VISIBLE, fence, make_delta
 
 WORDS = ("apple", "pear", "fig")

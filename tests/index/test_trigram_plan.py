@@ -7,17 +7,13 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.index.dialect import compile_term
-from skep.engines.index.trigram import pattern as patterned
-from skep.engines.index.trigram.finders import finder
-from skep.engines.index.trigram.keys import FOLD, Distinct
-from skep.engines.index.trigram.match import Finder, Matches
-from skep.engines.index.trigram.parse import parse
-from skep.engines.index.trigram.pattern import Pattern
-from skep.engines.index.trigram.plan import All, Grams, Pair, Plan, plan
-from skep.engines.index.trigram.syntax import NotUnderstood
-from skep.errors import BadQuery
-from skep.model.search import Term
+from skep.base.errors import BadQuery
+from skep.storage.code_index.base import compile_term
+from skep.storage.code_index.model import Term
+from skep.storage.code_index.trigram import matchers as patterned
+from skep.storage.code_index.trigram.matchers import Finder, Matches, Pattern, finder
+from skep.storage.code_index.trigram.query_plan import FOLD, All, Distinct, Grams, Pair, Plan, plan
+from skep.storage.code_index.trigram.regex import NotUnderstood, parse
 
 LETTERS = "aAbksKSéÉſ\u212aıİßω日🙂\u0085\u2028 _-.0\t\r"
 CLASSES = ["[a-k]", "[^a]", "[ks]", "[^ks]", "[é-ω]", "[[:upper:]]", "[[:^lower:]]", "[^[:alpha:]]", "[\\W_]", "[^\\D]"]

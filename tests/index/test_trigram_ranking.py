@@ -7,24 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.books import KINDS, Definition, Entry, name_number
-from skep.engines.index.library import write_book
-from skep.engines.index.ranking import (
-    BASENAME,
-    DEFINITION,
-    MEMBER,
-    STEM,
-    SUBSTRING,
-    WHOLE_NAME,
-    WORD,
-    Facts,
-    parts,
-    path_place,
-    per_file,
-    score,
-)
-from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher
-from skep.model.search import (
+from skep.storage.code_index.analysis_files import KINDS, Definition, Entry, name_number, write_book
+from skep.storage.code_index.model import (
     GENERATED,
     TEST,
     VENDORED,
@@ -39,6 +23,22 @@ from skep.model.search import (
     Term,
     Tip,
 )
+from skep.storage.code_index.ranking import (
+    BASENAME,
+    DEFINITION,
+    MEMBER,
+    STEM,
+    SUBSTRING,
+    WHOLE_NAME,
+    WORD,
+    Facts,
+    parts,
+    path_place,
+    per_file,
+    score,
+)
+from skep.storage.code_index.trigram.builder import TrigramBuilder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
 from tests.index.conftest import VISIBLE, fence
 
 PROJECT: Mapping[str, bytes] = {

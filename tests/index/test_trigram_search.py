@@ -7,14 +7,13 @@ import threading
 import numpy as np
 import pytest
 
-from skep.engines.index.trigram import TrigramSearcher
-from skep.engines.index.trigram.excerpt import excerpt
-from skep.engines.index.trigram.light import Light
-from skep.engines.index.trigram.shard import Shard
-from skep.engines.index.trigram.show import Show
-from skep.errors import BadQuery
-from skep.model.search import And, Counted, FileHit, Limits, Line, Not, Or, Term, Within
+from skep.base.errors import BadQuery
 from skep.search.query import ask, parse
+from skep.storage.code_index.model import And, Counted, FileHit, Limits, Line, Not, Or, Term, Within
+from skep.storage.code_index.trigram.excerpts import Show, excerpt
+from skep.storage.code_index.trigram.scan import Light
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
+from skep.storage.code_index.trigram.shard import Shard
 from tests.index.conftest import EVERYTHING, VISIBLE, Adopt, find, places
 
 FILES = {
@@ -235,7 +234,7 @@ async def test_what_came_before_time_was_over_is_counted(
         return shown(self, light, most)
 
     monkeypatch.setattr(Show, "hit", stuck)
-    monkeypatch.setattr("skep.engines.index.trigram.hits._BATCH_SECONDS", 3600.0)
+    monkeypatch.setattr("skep.storage.code_index.trigram.search._BATCH_SECONDS", 3600.0)
     hits = searcher.search(parse("honey"), VISIBLE, Limits(lines=100, seconds=600.0))
     try:
         await anext(hits)

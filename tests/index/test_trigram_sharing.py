@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.trigram import TrigramBuilder, TrigramSearcher, build, merge
-from skep.engines.index.trigram.shard import Shard
-from skep.model.search import Counted, Delta, Document, Limits, Tip
 from skep.search.query import parse
+from skep.storage.code_index.model import Counted, Delta, Document, Limits, Tip
+from skep.storage.code_index.trigram import builder
+from skep.storage.code_index.trigram.builder import TrigramBuilder
+from skep.storage.code_index.trigram.searcher import TrigramSearcher
+from skep.storage.code_index.trigram.shard import Shard
 from tests.index.conftest import VISIBLE, Adopt, Files, fence, find
 
 
@@ -76,8 +78,8 @@ async def test_who_names_a_blob_of_another_does_not_see_its_text(tmp_path: Path)
 
 async def test_large_forks_meet_too(searcher: TrigramSearcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards as large as they get do not merge in tiers; those with much in common do, and then come to rest."""
-    monkeypatch.setattr(build, "MOST_BYTES", 100_000)
-    monkeypatch.setattr(merge, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(builder, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(builder, "MOST_BYTES", 100_000)
     common = {b"f%04d" % n: b"%04d " % n * 24 + b"\n" for n in range(2500)}
     size = sum(map(len, common.values()))
     for number in (1, 2, 3):

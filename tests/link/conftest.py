@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.link.client import LinkClient
-from skep.link.server import LinkServer
+from skep.base.clock import SystemClock
+from skep.rpc.client import LinkClient
+from skep.rpc.server import LinkServer
 from tests.link.ends import MemoryDesk, MemoryOutpost
 
 Attach = Callable[[MemoryOutpost], LinkClient]

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from skep.errors import NotFound
-from skep.link.messages import (
+from skep.base.errors import NotFound
+from skep.rpc.messages import (
     PROTOCOL,
     Ack,
     AnswerBody,
@@ -19,10 +19,9 @@ from skep.link.messages import (
     Outcome,
     Refused,
 )
-from skep.model.credential import Key
-from skep.model.source import Failure
-from skep.model.space import Get, Got, Placed, Put, Taken
-from skep.model.task import Run, TaskHold
+from skep.sources.model import Failure, Key
+from skep.spaces.api import Get, Got, Placed, Put, Taken
+from skep.tasks.model import Run, TaskHold
 from tests.link.quiet import QuietDesk
 
 TOKEN = "right"

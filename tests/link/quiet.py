@@ -5,10 +5,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from skep.engines.db.base import Bell
-from skep.engines.db.bells import Bells
-from skep.link.messages import Beat, Hello, Open
-from skep.model.credential import Key
+from skep.rpc.messages import Beat, Hello, Open
+from skep.sources.model import Key
+from skep.storage.database import Bell, Bells
 
 _PATIENCE = 120.0
 

@@ -7,13 +7,12 @@ import grpc
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.errors import Busy, NotFound, Unavailable
-from skep.link.frames import pack
-from skep.link.messages import ASKS_LIMIT, PROTOCOL, Ask, Begin, DownFrame, Hello
-from skep.link.peer import Peer
-from skep.link.server import METHOD, LinkServer
-from skep.model.space import Acknowledge, Get, GiveBack, Got, Placed, Put
+from skep.base.clock import SystemClock
+from skep.base.errors import Busy, NotFound, Unavailable
+from skep.rpc.client import Peer
+from skep.rpc.messages import ASKS_LIMIT, PROTOCOL, Ask, Begin, DownFrame, Hello, pack
+from skep.rpc.server import METHOD, LinkServer
+from skep.spaces.api import Acknowledge, Get, GiveBack, Got, Placed, Put
 from tests.link.ends import TOKEN, MemoryDesk
 
 

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from skep.errors import NotAllowed
-from skep.link import tickets
-from skep.link.carry import METHOD, dial
-from skep.link.listening import listen
-from skep.link.meeting import Meeting, NotMet
+from skep.base.errors import NotAllowed
+from skep.rpc import tunnel
+from skep.rpc.server import listen
+from skep.rpc.tunnel import METHOD, Meeting, NotMet, dial
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -20,7 +19,7 @@ class Clock:
 async def test_both_come_with_a_ticket_that_nobody_issued_here() -> None:
     meeting = Meeting(name="srv_1", key=KEY, now=lambda: Clock.now)
     server, address = await listen({METHOD: meeting.carry}, "127.0.0.1:0")
-    _, ticket = tickets.issue(KEY, "srv_1", "wrk_1", "srv_2", Clock.now + 30)
+    _, ticket = tunnel.issue(KEY, "srv_1", "wrk_1", "srv_2", Clock.now + 30)
 
     async def give() -> None:
         async with dial(address, ticket.give, "wrk_1") as stream:
@@ -44,11 +43,11 @@ async def test_both_come_with_a_ticket_that_nobody_issued_here() -> None:
 async def test_what_is_not_admitted() -> None:
     meeting = Meeting(name="srv_1", key=KEY, now=lambda: Clock.now)
     wrong = [
-        tickets.issue(OTHER, "srv_1", "wrk_1", "srv_2", Clock.now + 30)[1].take,  # of another fleet
-        tickets.issue(KEY, "srv_9", "wrk_1", "srv_2", Clock.now + 30)[1].take,  # for another place
-        tickets.issue(KEY, "srv_1", "wrk_1", "srv_2", Clock.now - 1)[1].take,  # too old
-        tickets.issue(KEY, "srv_1", "wrk_1", "srv_3", Clock.now + 30)[1].take,  # for somebody else
-        tickets.issue(KEY, "srv_1", "wrk_1", "srv_2", Clock.now + 30)[1].give,  # the other half
+        tunnel.issue(OTHER, "srv_1", "wrk_1", "srv_2", Clock.now + 30)[1].take,  # of another fleet
+        tunnel.issue(KEY, "srv_9", "wrk_1", "srv_2", Clock.now + 30)[1].take,  # for another place
+        tunnel.issue(KEY, "srv_1", "wrk_1", "srv_2", Clock.now - 1)[1].take,  # too old
+        tunnel.issue(KEY, "srv_1", "wrk_1", "srv_3", Clock.now + 30)[1].take,  # for somebody else
+        tunnel.issue(KEY, "srv_1", "wrk_1", "srv_2", Clock.now + 30)[1].give,  # the other half
     ]
     for half in wrong:
         with pytest.raises(NotAllowed, match="this ticket"):

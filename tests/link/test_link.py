@@ -9,14 +9,13 @@ import grpc
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.errors import BadInput, Replaced
-from skep.link import session
-from skep.link.client import LinkClient
-from skep.link.frames import pack
-from skep.link.messages import FRAME_LIMIT, PROTOCOL, Hello, Refused
-from skep.link.server import METHOD, LinkServer
-from skep.model.credential import Key
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput, Replaced
+from skep.rpc import session
+from skep.rpc.client import LinkClient
+from skep.rpc.messages import FRAME_LIMIT, PROTOCOL, Hello, Refused, pack
+from skep.rpc.server import METHOD, LinkServer
+from skep.sources.model import Key
 from tests.link.conftest import Attach
 from tests.link.ends import TOKEN, MemoryDesk, MemoryOutpost
 
@@ -257,7 +256,7 @@ async def test_hundreds_of_children_under_load(desk: MemoryDesk, server: LinkSer
 def test_a_worker_never_forks_by_multiprocessing() -> None:
     """grpc's threads do not survive a fork; in a process of its own, for other tests' imports do not count."""
     script = (
-        "import os, sys, skep.roles.worker\n"
+        "import os, sys, skep.processes.worker\n"
         "assert os.environ['GRPC_ENABLE_FORK_SUPPORT'] == '0'\n"
         "assert 'multiprocessing.popen_fork' not in sys.modules\n"
     )

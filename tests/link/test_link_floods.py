@@ -8,12 +8,23 @@ import grpc
 import msgspec
 import pytest
 
-from skep.errors import TooLarge
-from skep.link.client import METHOD
-from skep.link.frames import Joiner, pack
-from skep.link.messages import FRAME_LIMIT, LOOKED_LIMIT, PROTOCOL, Beat, Failed, Hello, Looked, Outcome, UpFrame
-from skep.link.server import LinkServer
-from skep.model.source import Failure
+from skep.base.errors import TooLarge
+from skep.rpc.client import METHOD
+from skep.rpc.messages import (
+    FRAME_LIMIT,
+    LOOKED_LIMIT,
+    PROTOCOL,
+    Beat,
+    Failed,
+    Hello,
+    Joiner,
+    Looked,
+    Outcome,
+    UpFrame,
+    pack,
+)
+from skep.rpc.server import LinkServer
+from skep.sources.model import Failure
 from tests.link.conftest import Attach
 from tests.link.ends import TOKEN, MemoryDesk, MemoryOutpost
 from tests.link.test_link import refusal
@@ -30,7 +41,7 @@ async def test_a_million_outcomes_at_once(
     desk: MemoryDesk, server: LinkServer, attach: Attach, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who does not wait for answers is made to wait: what it sent beyond a bound stays with itself."""
-    monkeypatch.setattr("skep.link.session._LEAST_SILENCE", 600.0)  # it never beats, and is not let go for that
+    monkeypatch.setattr("skep.rpc.session._LEAST_SILENCE", 600.0)  # it never beats, and is not let go for that
     desk.slow = asyncio.Event()
     sent = 0
 
@@ -79,7 +90,7 @@ async def test_more_looks_than_a_beat_has(desk: MemoryDesk, server: LinkServer, 
 
 
 async def test_one_that_beats_no_more_is_let_go(desk: MemoryDesk, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skep.link.session._LEAST_SILENCE", 0.3)
+    monkeypatch.setattr("skep.rpc.session._LEAST_SILENCE", 0.3)
     server = LinkServer(desk, beat_every=0.01)
     await server.start(target)
     try:

@@ -12,20 +12,17 @@ import grpc
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.doors.cli.main import main
-from skep.errors import BadInput
-from skep.link import carry
-from skep.link.authority import Authority, days_left
-from skep.link.client import LinkClient
-from skep.link.dial import Dial
-from skep.link.join import join_line, joined, keep_line, read_line
-from skep.link.listening import listen
-from skep.link.meeting import Meeting
-from skep.link.server import LinkServer
-from skep.link.wire import Broken
-from skep.roles.linking import credentials_of
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput
+from skep.cli.main import main
+from skep.config.settings import Settings
+from skep.processes.up import credentials_of
+from skep.rpc import tunnel
+from skep.rpc.client import LinkClient
+from skep.rpc.connect import Authority, Dial, days_left, join_line, joined, keep_line, read_line
+from skep.rpc.messages import Broken
+from skep.rpc.server import LinkServer, listen
+from skep.rpc.tunnel import Meeting
 from tests.link.ends import MemoryDesk, MemoryOutpost
 
 YEAR = 365 * 86_400.0
@@ -59,7 +56,7 @@ async def dialling(dial: Dial) -> AsyncIterator[LinkClient]:
 
 async def told(caplog: pytest.LogCaptureFixture, dial: Dial, words: str) -> None:
     """That a client with this does not attach, and why; on a machine that stalls, not at its first try."""
-    caplog.set_level(logging.WARNING, "skep.link.client")
+    caplog.set_level(logging.WARNING, "skep.rpc.client")
     async with dialling(dial), asyncio.timeout(60):
         while not any(words in message for message in caplog.messages):
             await asyncio.sleep(0.02)
@@ -102,7 +99,7 @@ async def test_a_reason_is_told_whatever_was_told_of_others(
     desk: MemoryDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of two coordinators one is away: why the other does not want this member is said at once, and once."""
-    caplog.set_level(logging.DEBUG, "skep.link.client")
+    caplog.set_level(logging.DEBUG, "skep.rpc.client")
     async with listening(desk, tmp_path) as target, asyncio.timeout(60):
         client = LinkClient(MemoryOutpost(token="revoked"), Dial(("127.0.0.1:1", target)), SystemClock())
         running = asyncio.create_task(client.run())
@@ -122,9 +119,9 @@ async def test_a_reason_is_told_whatever_was_told_of_others(
 
 async def test_a_tunnel_says_what_is_wrong_with_the_way(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server, address = await listen({carry.METHOD: Meeting().carry}, "127.0.0.1:0", fleet.credentials)
+    server, address = await listen({tunnel.METHOD: Meeting().carry}, "127.0.0.1:0", fleet.credentials)
     with pytest.raises(Broken, match=f"{address}: it speaks TLS"):
-        async with carry.dial(address, "ticket", "wrk_1"):
+        async with tunnel.dial(address, "ticket", "wrk_1"):
             pass
     await server.stop(0)
 

@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.blobs.memory import open_memory
-from skep.errors import BadInput, Damaged, NotFound, SkepError, TooLarge
-from skep.link.parcel import File, send_blob, send_folder, take_blob, take_folder
+from skep.base.errors import BadInput, Damaged, NotFound, SkepError, TooLarge
+from skep.rpc.transfer import File, send_blob, send_folder, take_blob, take_folder
+from skep.storage.blobs import open_memory
 
 LARGEST = 10 << 20
 

@@ -13,15 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.errors import BadInput, Busy, NotAllowed, NotFound, Unavailable
-from skep.link.carry import METHOD, CarryStream, Shown, dial
-from skep.link.dial import Dial
-from skep.link.listening import listen
-from skep.link.meeting import SECONDS, Meeting
-from skep.link.messages import GitOf, Open
-from skep.link.server import LinkServer
-from skep.link.tickets import Side
-from skep.streams import BLOCK, Stream
+from skep.base.errors import BadInput, Busy, NotAllowed, NotFound, Unavailable
+from skep.base.io import BLOCK, Stream
+from skep.rpc.connect import Dial
+from skep.rpc.messages import GitOf, Open
+from skep.rpc.server import LinkServer, listen
+from skep.rpc.tunnel import METHOD, SECONDS, CarryStream, Meeting, Shown, Side, dial
 from tests.link.conftest import Attach
 from tests.link.ends import MemoryDesk, MemoryOutpost
 

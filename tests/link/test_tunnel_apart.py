@@ -9,23 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.errors import Unavailable
-from skep.link import carry
-from skep.link.carry import dial
-from skep.link.client import LinkClient
-from skep.link.listening import listen
-from skep.link.meeting import Meeting
-from skep.link.server import LinkServer
-from skep.streams import BLOCK
+from skep.base.clock import SystemClock
+from skep.base.errors import Unavailable
+from skep.base.io import BLOCK
+from skep.rpc import tunnel
+from skep.rpc.client import LinkClient
+from skep.rpc.server import LinkServer, listen
+from skep.rpc.tunnel import Meeting, dial
 from tests.link.ends import MemoryDesk, MemoryOutpost
 
 GIVER = "wrk_giver"
 GIVING = """
 import asyncio, sys
 from pathlib import Path
-from skep.link.carry import dial
-from skep.sources.git.through import give
+from skep.rpc.tunnel import dial
+from skep.sources.git.process import give
 
 async def main(address, ticket, folder):
     async with dial(address, ticket, "wrk_giver") as stream:
@@ -43,7 +41,7 @@ async def meeting() -> Meeting:
 
 @pytest.fixture
 async def address(meeting: Meeting) -> AsyncIterator[str]:
-    server, address = await listen({carry.METHOD: meeting.carry}, "127.0.0.1:0")
+    server, address = await listen({tunnel.METHOD: meeting.carry}, "127.0.0.1:0")
     yield address
     await server.stop(0)
 

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.engines.db.base import Database
-from skep.engines.open import find
-from skep.errors import SkepError
-from skep.fleet import openings
-from skep.fleet.servers import Place, Servers
-from skep.fleet.service import Fleet
-from skep.link import carry
-from skep.link.carry import dial
-from skep.link.listening import listen
-from skep.link.meeting import Meeting
-from skep.link.messages import GitOf
-from skep.link.tunnels import Tunnels
+from skep.base.clock import SystemClock
+from skep.base.errors import SkepError
+from skep.fleet import tunnels as openings
+from skep.fleet.members import Fleet
+from skep.fleet.tunnels import Place, Servers, Tunnels
+from skep.processes.engines import find
+from skep.rpc import tunnel
+from skep.rpc.messages import GitOf
+from skep.rpc.server import listen
+from skep.rpc.tunnel import Meeting, dial
+from skep.storage.database import Database
 
 GIVER = "wrk_giver"
 NOWHERE = "127.0.0.1:1"
@@ -52,7 +50,7 @@ async def given_up(meeting: Meeting) -> None:
 
 async def test_who_does_not_find_the_way_is_met_at_a_relay(db: Database) -> None:
     key = await openings.start(db)
-    relay, address = await listen({carry.METHOD: Meeting(name="srv_relay", key=key).carry}, "127.0.0.1:0")
+    relay, address = await listen({tunnel.METHOD: Meeting(name="srv_relay", key=key).carry}, "127.0.0.1:0")
     await server(db, "srv_relay", "coordinator", address)
     tunnels = Tunnels(db, CLOCK, await server(db, "srv_apart", "aggregator", NOWHERE), key)
     dialled: list[str] = []

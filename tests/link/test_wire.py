@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from skep.link.dial import Dial
-from skep.link.frames import Joiner
-from skep.link.listening import listen
-from skep.link.messages import PROTOCOL, DownFrame, UpFrame, Welcome
-from skep.link.wire import Broken, Wire
+from skep.rpc.connect import Dial
+from skep.rpc.messages import PROTOCOL, Broken, DownFrame, Joiner, UpFrame, Welcome, Wire
+from skep.rpc.server import listen
 
 METHOD = "/skep.Test/Attach"
 

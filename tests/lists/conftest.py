@@ -7,28 +7,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.access.service import Access
-from skep.config import Settings
-from skep.engines.db.base import Database, Row
-from skep.engines.log.rows import open_rows
-from skep.fleet.orders import confirm, pending
-from skep.fleet.service import Fleet
-from skep.model.caller import SYSTEM
-from skep.model.credential import Key
-from skep.model.member import Offer
-from skep.model.source_list import SourceList
-from skep.sources.git.addresses import GitAddresses
-from skep.sources.git.guard import Guard
+from skep.access.tokens import Access
+from skep.base.caller import SYSTEM
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.fleet.assignments import confirm, pending
+from skep.fleet.members import Fleet
+from skep.net.guard import Guard
 from skep.sources.git.http import Http
-from skep.sources.git.lsrefs import ca_bundle
+from skep.sources.git.ls_refs import ca_bundle
+from skep.sources.git.source_type import GitAddresses
 from skep.sources.lists.apply import Apply
 from skep.sources.lists.asking import Asking
 from skep.sources.lists.follow import Follower
 from skep.sources.lists.service import Lists
+from skep.sources.model import Key, SourceList
 from skep.sources.service import Sources
-from skep.testing.forge.repo import Files, Repo
+from skep.storage.database import Database, Row
+from skep.storage.topic_log import open_rows
 from skep.topics.service import Topics
 from tests.rooms.house import WORKER_TOKEN, MovedClock
+from tests.support.forge.repository import Files, Repo
 
 TOKEN = "s3cret-token"
 

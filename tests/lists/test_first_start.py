@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from skep.config import Settings
-from skep.engines.db.base import Tx
-from skep.link.messages import Hello, Hold
-from skep.model.caller import SYSTEM
-from skep.model.member import Offer
-from skep.roles.build import Rooms, open_rooms
+from skep.base.caller import SYSTEM
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.processes.build import Rooms, open_rooms
+from skep.rpc.messages import Hello, Hold
+from skep.storage.database import Tx
 from tests.rooms.house import WORKER_TOKEN, MovedClock
 
 LIST, OTHER = "https://example.org/lists", "https://example.org/other"

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from skep.errors import BadInput
-from skep.model.caller import SYSTEM
-from skep.model.credential import Key
-from skep.sources.lists.forges import place_of
-from skep.testing.forge.api import ForgeApi
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput
+from skep.sources.lists.hosts import place_of
+from skep.sources.model import Key
 from tests.lists.conftest import TOKEN, ListHouse
+from tests.support.forge.api import ForgeApi
 
 
 @pytest.fixture

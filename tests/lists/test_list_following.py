@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from skep.errors import Conflict, NotFound
-from skep.model.caller import SYSTEM, Caller
-from skep.model.source import SourceSettings
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import Conflict, NotFound
 from skep.sources.lists.apply import Apply
-from skep.testing.forge.repo import Files, Repo
+from skep.sources.model import SourceSettings
 from skep.topics.service import FAILURES
 from tests.lists.conftest import ListHouse
+from tests.support.forge.repository import Files, Repo
 
 
 def urls(*names: str) -> bytes:

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.config import Settings
-from skep.model.source import SourceSettings
+from skep.config.settings import Settings
 from skep.sources.catalogue import Address
-from skep.sources.git.addresses import GitAddresses
-from skep.sources.given import settings_of
-from skep.sources.lists.parse import Entry, Parsed, parse, parse_defaults
-from skep.sources.lists.yaml import BadYaml, read
+from skep.sources.git.source_type import GitAddresses
+from skep.sources.lists.list_file import BadYaml, Entry, Parsed, parse, parse_defaults, read
+from skep.sources.model import SourceSettings
+from skep.sources.service import settings_of
 
 ADDRESSES = GitAddresses(Settings())
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from skep.errors import BadInput
-from skep.model.caller import SYSTEM
-from skep.model.source import SourceSettings
-from skep.model.source_list import SourceList
-from skep.sources.lists.manifest import manifest_of
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput
+from skep.sources.lists.hosts import manifest_of
+from skep.sources.model import SourceList, SourceSettings
 from tests.lists.conftest import ListHouse
 
 

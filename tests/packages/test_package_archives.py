@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.errors import BadInput, SkepError, TooLarge
-from skep.packages.archive import Bounds, unpack
-from skep.packages.build import build
-from skep.packages.manifest import context, parse
+from skep.base.errors import BadInput, SkepError, TooLarge
+from skep.packages.archive import Bounds, build, context, parse, unpack
 from tests.packages.making import files, folder, member, tar, zipped
 
 BOUNDS = Bounds(100_000_000)

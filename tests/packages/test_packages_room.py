@@ -9,16 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.config import Settings
-from skep.doors.http.app import create_app
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound, SkepError, TooLarge, Unavailable
-from skep.model.caller import SYSTEM, Caller
-from skep.model.package import Package
-from skep.packages.service import Packages
-from skep.packages.turns import Turns
-from skep.testing.offers import put_object
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound, SkepError, TooLarge, Unavailable
+from skep.config.settings import Settings
+from skep.interfaces.http.app import create_app
+from skep.packages.api import Package
+from skep.packages.service import Packages, Turns
 from tests.dataone.objects import NODE, meta_of
 from tests.packages.making import files, tar, zipped
+from tests.support.dataone_objects import put_object
 from tests.tasks.house import Engine, MovableClock
 
 READER = Caller("reader", frozenset({"read"}))

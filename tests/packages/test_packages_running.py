@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.client import Client
-from skep.model.task import Task, TaskSpec
+from skep.tasks.model import Task, TaskSpec
 from tests.cluster.fleet import Coordinator, Member, until
 from tests.packages.making import folder, tar
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from skep.model.caller import SYSTEM
-from skep.model.result import Draft
-from skep.model.task import ContextSpec, TaskSpec
+from skep.base.caller import SYSTEM
+from skep.results.api import Draft
+from skep.tasks.model import ContextSpec, TaskSpec
 from tests.doors.conftest import Door, OpenDoor, open_door
 from tests.packages.making import files, tar
 

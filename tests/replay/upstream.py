@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from skep.dataone.testing import MemberNode
 from skep.dataone.types import AccessPolicy, AccessRule
 from skep.testing.documents import EML_21, ORE, eml, resource_map
-from skep.testing.forge import Forge
-from skep.testing.forge.repo import Repo
-from skep.testing.membernode import MemberNode
+from tests.support.forge import Forge
+from tests.support.forge.repository import Repo
 
 NODE_TOKEN = "the-token-of-a-node"
 PRIVATE = AccessPolicy((AccessRule(("CN=friend",), ("read",)),))

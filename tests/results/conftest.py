@@ -3,7 +3,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from skep.testing.postgres import fresh_database
+from tests.support.postgres import fresh_database
 from tests.tasks.house import Engine, MovableClock, coordinator
 
 

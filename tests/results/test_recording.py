@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.engines.db.base import Database
-from skep.engines.open import find
-from skep.errors import BadInput, Unavailable
-from skep.link.messages import AnswerBody, AskBody
-from skep.model.result import Draft, Record
-from skep.model.task import Reply
-from skep.worker import recording
-from skep.worker.recording import Recording
-from skep.worker.store import Store
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput, Unavailable
+from skep.processes.engines import find
+from skep.results import worker
+from skep.results.api import Draft, Record
+from skep.results.worker import Recording
+from skep.rpc.messages import AnswerBody, AskBody
+from skep.sources.polling.store import Store
+from skep.storage.database import Database
+from skep.tasks.model import Reply
 
 
 class Coordinator:
@@ -81,7 +81,7 @@ async def test_what_a_killed_worker_left_is_sent_by_the_next(tmp_path: Path) -> 
 async def test_refusals_reach_their_task_and_trouble_is_waited_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "_PAUSE_SECONDS", 0.01)
     db, there, troubles = await opened(tmp_path), Coordinator(), [Unavailable("away"), Unavailable("still away")]
     there.there.set()
     there.refuses = "tsk_bad"

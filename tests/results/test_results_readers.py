@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.errors import BadInput, SkepError, TooLarge
-from skep.model.result import Draft
-from skep.results.readers import LARGEST, read
-from skep.worker.recording import found
+from skep.base.errors import BadInput, SkepError, TooLarge
+from skep.results.api import Draft
+from skep.results.fields import LARGEST, read
+from skep.results.worker import found
 
 PYTEST = {
     "machine_info": {"node": "x"},

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.model.result import Draft
-from skep.results.readers import read
+from skep.results.api import Draft
+from skep.results.fields import read
 
 PYTEST = """\
 import pytest

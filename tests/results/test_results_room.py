@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
-from skep.model.caller import SYSTEM, Caller, Visibility
-from skep.model.result import KINDS, Draft, ResultQuery, Series
-from skep.model.task import TaskSpec
-from skep.results.drafts import checked
-from skep.results.export import lines
+from skep.base.caller import SYSTEM, Caller, Visibility
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
+from skep.results.api import KINDS, Draft, ResultQuery, Series
+from skep.results.fields import checked, lines
+from skep.tasks.model import TaskSpec
 from tests.tasks.house import Engine, hand
 
 PUBLIC = Caller("reader", frozenset({"read"}))

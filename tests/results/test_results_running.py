@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from skep.client import Client
-from skep.model.result import Result
-from skep.model.task import Task, TaskSpec
+from skep.results.api import Result
+from skep.tasks.model import Task, TaskSpec
 from tests.cluster.fleet import Coordinator, Member, until
 from tests.house.running import RunningSkep
 

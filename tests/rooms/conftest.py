@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from skep.access.service import Access
-from skep.config import Settings
-from skep.engines.db.base import Database
-from skep.engines.log.rows import open_rows
-from skep.fleet.service import Fleet
-from skep.sources.git.addresses import GitAddresses
-from skep.sources.intake import Intake
+from skep.access.tokens import Access
+from skep.config.settings import Settings
+from skep.fleet.members import Fleet
+from skep.sources.git.source_type import GitAddresses
+from skep.sources.report_handler import Intake
 from skep.sources.service import Sources
+from skep.storage.database import Database
+from skep.storage.topic_log import open_rows
 from skep.topics.service import Topics
 from tests.rooms.house import WORKER_TOKEN, House, MovedClock
 

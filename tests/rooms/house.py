@@ -2,12 +2,12 @@
 
 import msgspec
 
-from skep.access.service import Access
-from skep.engines.db.base import Database
-from skep.engines.log.base import TxLog
-from skep.fleet.service import Fleet
-from skep.sources.intake import Intake
+from skep.access.tokens import Access
+from skep.fleet.members import Fleet
+from skep.sources.report_handler import Intake
 from skep.sources.service import Sources
+from skep.storage.database import Database
+from skep.storage.topic_log import TxLog
 from skep.topics.service import Topics
 
 WORKER_TOKEN = "w" * 64

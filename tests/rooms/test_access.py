@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.access.service import TICKET_SECONDS
-from skep.errors import BadInput, NeedsToken, NotAllowed, NotFound
-from skep.model.caller import SYSTEM
+from skep.access.tokens import TICKET_SECONDS
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, NeedsToken, NotAllowed, NotFound
 from tests.rooms.house import House
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from skep.errors import TooLarge
-from skep.model.answers import BulkItem
-from skep.model.caller import SYSTEM, Caller
-from skep.sources.bulk import MOST, Bulk, BulkSource
+from skep.base.answers import BulkItem
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import TooLarge
+from skep.sources.service import MOST, Bulk, BulkSource
 from tests.rooms.house import WORKER_TOKEN, House
 
 WRITER = Caller("writer", frozenset({"read", "write"}))

@@ -3,9 +3,9 @@
 import pytest
 
 from skep.access.audit import Audit
-from skep.errors import BadInput, BadUrl, Conflict, NeedsToken, NotAllowed, NotFound
-from skep.fleet import orders
-from skep.model.caller import SYSTEM, Caller
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, BadUrl, Conflict, NeedsToken, NotAllowed, NotFound
+from skep.fleet import assignments
 from tests.rooms.house import WORKER_TOKEN, House
 
 READER = Caller("reader", frozenset({"read"}))
@@ -121,41 +121,41 @@ async def test_orders_wait_for_a_worker_and_are_confirmed_once(house: House) -> 
     with pytest.raises(NeedsToken):
         await house.fleet.join("wrk_x", "wrong", 1, "worker")
     await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
-    (hold,) = await orders.pending(house.db, "wrk_1", 10)
+    (hold,) = await assignments.pending(house.db, "wrk_1", 10)
     assert (hold.kind, hold.source) == ("hold", source.id)
     await house.sources.fetch(WRITER, source.id)
     await house.sources.fetch(WRITER, source.id)
-    kinds = [order.kind for order in await orders.pending(house.db, "wrk_1", 10)]
+    kinds = [order.kind for order in await assignments.pending(house.db, "wrk_1", 10)]
     assert kinds == ["hold", "fetch"]
-    assert [order.n for order in await orders.confirm(house.db, "wrk_1", [hold.n, 999], 1.0)] == [hold.n]
+    assert [order.n for order in await assignments.confirm(house.db, "wrk_1", [hold.n, 999], 1.0)] == [hold.n]
     await house.sources.remove(WRITER, source.id)
-    assert [order.kind for order in await orders.pending(house.db, "wrk_1", 10)] == ["release"]
+    assert [order.kind for order in await assignments.pending(house.db, "wrk_1", 10)] == ["release"]
 
 
 async def test_a_manager_is_given_no_sources(house: House) -> None:
     await house.sources.add(WRITER, "https://example.org/a")
     await house.fleet.join("man_1", WORKER_TOKEN, 1, "manager")
     await house.sources.add(WRITER, "https://example.org/b")
-    assert not await orders.pending(house.db, "man_1", 10)
+    assert not await assignments.pending(house.db, "man_1", 10)
     await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
-    assert len(await orders.pending(house.db, "wrk_1", 10)) == 2
+    assert len(await assignments.pending(house.db, "wrk_1", 10)) == 2
 
 
 async def test_a_fetch_asked_again_outlives_the_confirmation_of_the_first(house: House) -> None:
     await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
     source = (await house.sources.add(WRITER, "https://example.org/a")).source
     await house.sources.fetch(WRITER, source.id)
-    first = (await orders.pending(house.db, "wrk_1", 10))[-1]
+    first = (await assignments.pending(house.db, "wrk_1", 10))[-1]
     await house.sources.fetch(WRITER, source.id)
-    await orders.confirm(house.db, "wrk_1", [first.n], 1.0)
-    assert [order.kind for order in await orders.pending(house.db, "wrk_1", 10)] == ["hold", "fetch"]
+    await assignments.confirm(house.db, "wrk_1", [first.n], 1.0)
+    assert [order.kind for order in await assignments.pending(house.db, "wrk_1", 10)] == ["hold", "fetch"]
 
 
 async def test_orders_and_changes_are_in_the_audit_for_admins(house: House) -> None:
     await house.fleet.join("wrk_1", WORKER_TOKEN, 1, "worker")
     sources = [(await house.sources.add(WRITER, f"https://example.org/{n}")).source.id for n in range(25)]
-    numbers = [order.n for order in await orders.pending(house.db, "wrk_1", 100)]
-    await orders.confirm(house.db, "wrk_1", numbers, house.clock.now())
+    numbers = [order.n for order in await assignments.pending(house.db, "wrk_1", 100)]
+    await assignments.confirm(house.db, "wrk_1", numbers, house.clock.now())
     audit = Audit(house.db, house.clock)
     ordered = (await audit.list(SYSTEM, about="order.hold")).items
     assert sorted(word for one in ordered for word in one.what.split()[1:]) == sorted(sources)

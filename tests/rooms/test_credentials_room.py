@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import BadInput, Conflict, Damaged, NotFound
-from skep.model.caller import SYSTEM
-from skep.model.credential import CredentialSpec
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, Conflict, Damaged, NotFound
 from skep.sources.credentials import Credentials
+from skep.sources.model import CredentialSpec
 from tests.rooms.house import House
 
 

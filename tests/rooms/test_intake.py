@@ -4,13 +4,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.link.messages import Looked
-from skep.model.caller import SYSTEM
-from skep.model.ids import batch_id
-from skep.model.search import Tip
-from skep.model.source import Failure, FailureClass, Move, Source, diff
-from skep.model.topic import Part
-from skep.sources.intake import Accepted, Stale
+from skep.base.caller import SYSTEM
+from skep.base.ids import batch_id
+from skep.rpc.messages import Looked
+from skep.sources.model import Failure, FailureClass, Move, Source, diff
+from skep.sources.report_handler import Accepted, Stale
+from skep.storage.code_index.model import Tip
+from skep.topics.api import Part
 from skep.topics.service import CHANGES, FAILURES, INDEXED
 from tests.rooms.house import House
 

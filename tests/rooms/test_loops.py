@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from skep import loops
-from skep.errors import Conflict, Unavailable
-from skep.loops import kept
+from skep.base import loops
+from skep.base.errors import Conflict, Unavailable
+from skep.base.loops import kept
 
 
 class Stumbling:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, SkepError
-from skep.model.caller import SYSTEM, Caller
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, SkepError
 from tests.rooms.house import WORKER_TOKEN, House
 
 

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from skep.fleet.service import OFFERED, Fleet
-from skep.model.caller import SYSTEM
-from skep.model.member import Offer
+from skep.base.caller import SYSTEM
+from skep.fleet.api import Offer
+from skep.fleet.members import OFFERED, Fleet
 from tests.rooms.house import WORKER_TOKEN, House
 
 BEAT, GRACE = 5.0, 60.0
@@ -50,7 +50,7 @@ async def test_who_comes_when_nothing_waits_is_compared_with_nobody(
     def never(*_: object) -> None:
         raise AssertionError("there was nothing to choose for")
 
-    monkeypatch.setattr("skep.fleet.service.choose", never)
+    monkeypatch.setattr("skep.fleet.members.choose", never)
     await house.fleet.join("wrk_2", WORKER_TOKEN, 1, "worker")
     assert {member.state for member, _ in await house.fleet.workers()} == {"alive"}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from skep.fleet import orders
-from skep.fleet.holdings import hand_over
-from skep.model.caller import SYSTEM
+from skep.base.caller import SYSTEM
+from skep.fleet import assignments
+from skep.fleet.assignments import hand_over
 from tests.rooms.house import WORKER_TOKEN, House
 
 OLD, NEW = "wrk_1", "wrk_2"
@@ -16,21 +16,21 @@ async def moved(house: House) -> str:
     await house.fleet.join(OLD, WORKER_TOKEN, 1, "worker")
     source = (await house.sources.add(SYSTEM, "https://forge.example/a")).source
     await house.fleet.join(NEW, WORKER_TOKEN, 1, "worker")
-    await orders.confirm(house.db, OLD, [one.n for one in await orders.pending(house.db, OLD, 10)], 0.0)
+    await assignments.confirm(house.db, OLD, [one.n for one in await assignments.pending(house.db, OLD, 10)], 0.0)
     raised = house.sources.raise_epoch
     await house.db.write(lambda tx: hand_over(tx, source.id, OLD, NEW, raised, keep=False, now=0.0))
     return source.id
 
 
 async def told(house: House, member: str) -> list[tuple[str, bool]]:
-    return [(one.kind, one.waits) for one in await orders.pending(house.db, member, 10)]
+    return [(one.kind, one.waits) for one in await assignments.pending(house.db, member, 10)]
 
 
 async def test_the_new_holder_waits_until_the_old_one_has_let_go(house: House, moved: str) -> None:
     assert await told(house, NEW) == [("hold", True)]
-    (release,) = await orders.pending(house.db, OLD, 10)
+    (release,) = await assignments.pending(house.db, OLD, 10)
     assert (release.kind, release.source, release.waits) == ("release", moved, False)
-    await orders.confirm(house.db, OLD, [release.n], 0.0)
+    await assignments.confirm(house.db, OLD, [release.n], 0.0)
     assert await told(house, NEW) == [("hold", False)]
 
 
@@ -46,6 +46,6 @@ async def test_also_for_one_that_is_not_heard_until_it_is_gone(house: House, mov
 
 async def test_also_when_the_order_to_let_go_has_become_another_one(house: House, moved: str) -> None:
     """A plan that follows may want a copy where the source was: that order comes later than the one to hold."""
-    await house.db.write(lambda tx: orders.order_instead(tx, "copy", [(moved, OLD)]))
+    await house.db.write(lambda tx: assignments.order_instead(tx, "copy", [(moved, OLD)]))
     assert await told(house, OLD) == [("copy", False)]
     assert await told(house, NEW) == [("hold", True)]

@@ -1,11 +1,9 @@
 """How often it is planned who should hold what."""
 
-from skep.fleet.moves import Moves
-from skep.fleet.plan import Member, Plan
-from skep.roles.moving import Moving
+from skep.fleet.ring import Member, Plan
+from skep.mirrors.replication import Moves, Moving
 from skep.tasks.contexts import Contexts
-from skep.tasks.owners import Owners
-from skep.tasks.placing import Placer
+from skep.tasks.placer import Owners, Placer
 from tests.rooms.house import WORKER_TOKEN, House
 
 SECONDS = 4.0

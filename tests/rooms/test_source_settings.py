@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from skep.config import LabelSettings
-from skep.errors import BadInput, Conflict, NotAllowed
-from skep.link.messages import Looked
-from skep.model.caller import SYSTEM, Caller
-from skep.model.source import Failure, SourceSettings
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NotAllowed
+from skep.config.settings import LabelSettings
+from skep.rpc.messages import Looked
+from skep.sources.model import Failure, SourceSettings
 from skep.sources.service import Sources
 from tests.rooms.house import WORKER_TOKEN, House
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command, Ended, Limits
-from skep.runtime.processes import look
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.kernel import look
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command, Limits
+from skep.tasks.model import RunEnded as Ended
 
 DEADLINE = 120.0
 

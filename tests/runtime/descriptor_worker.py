@@ -6,13 +6,13 @@ from pathlib import Path
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import SkepError
-from skep.model.run import Command, Limits
-from skep.runtime.api import TaskCall
-from skep.runtime.service import Runtime
-from skep.testing.descriptors import ForeignFiles
+from skep.base.clock import SystemClock
+from skep.base.errors import SkepError
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.runtime.task_api import TaskCall
+from skep.tasks.model import Command, Limits
+from tests.support.descriptors import ForeignFiles
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 ROUNDS = 5

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command
 
 
 async def main(folder: str, count: str, *argv: str) -> None:

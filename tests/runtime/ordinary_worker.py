@@ -4,10 +4,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command
 
 CODE = 'cat "$1" 2>/dev/null; id -u; touch /usr/x 2>/dev/null || echo no'
 

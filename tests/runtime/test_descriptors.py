@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.runtime.keeping import NOTES, Keeping
-from skep.testing.descriptors import WITHOUT_STRACE, closed_twice, traced
+from skep.runtime.supervisor_client import NOTES, Keeping
 from tests.runtime import descriptor_worker
 from tests.runtime.conftest import DEADLINE, until
+from tests.support.descriptors import WITHOUT_STRACE, closed_twice, traced
 
 needs_strace = pytest.mark.skipif(bool(WITHOUT_STRACE), reason=WITHOUT_STRACE)
 LOOPS = sorted(descriptor_worker.LOOPS)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command, Limits
-from skep.runtime.api import TaskCall
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
 from skep.runtime.isolation import find
-from skep.runtime.processes import look
-from skep.runtime.service import Runtime
+from skep.runtime.kernel import look
+from skep.runtime.runtime import Runtime
+from skep.runtime.task_api import TaskCall
+from skep.tasks.model import Command, Limits
 from tests.runtime.conftest import DEADLINE, Tag, Told, ended, script, shell, until
 
 SECRET = "secret-of-the-worker"

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 import skep
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import BadInput, Unavailable
-from skep.model.run import Command, Ended, Limits
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput, Unavailable
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command, Limits
+from skep.tasks.model import RunEnded as Ended
 from tests.runtime import ordinary_worker
 from tests.runtime.conftest import Told, script, shell
 

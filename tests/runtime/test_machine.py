@@ -7,12 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Facts, Limits, Sample
-from skep.model.task import TaskSpec
-from skep.runtime.commands import allowed, full
-from skep.runtime.facts import Machine
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.commands import Machine, allowed, full
+from skep.tasks.model import Facts, Limits, Sample, TaskSpec
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command
-from skep.model.task import Renew, Run
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command, Renew, Run
 from tests.runtime import lone_worker
 from tests.runtime.conftest import DEADLINE, Tag, until
 from tests.tasks.house import Hand, command, coordinator, hand

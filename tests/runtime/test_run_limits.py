@@ -6,8 +6,9 @@ import signal
 import msgspec
 import pytest
 
-from skep.model.run import Command, Ended, Limits
-from skep.runtime.service import Runtime
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command, Limits
+from skep.tasks.model import RunEnded as Ended
 from tests.runtime.conftest import Tag, Told, ended, script, shell
 
 MB = 1_000_000

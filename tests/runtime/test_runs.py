@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import BadInput, Conflict, TooLarge, Unavailable
-from skep.model.run import Command, Limits
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput, Conflict, TooLarge, Unavailable
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command, Limits
 from tests.runtime.conftest import DEADLINE, Tag, Told, ended, script, shell, until
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.runtime.processes import everything
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.runtime.kernel import everything
+from skep.runtime.runtime import Runtime
 from tests.runtime import lone_worker
 from tests.runtime.conftest import DEADLINE, Tag, Told, ended, script, shell, until
 
@@ -152,7 +152,7 @@ async def test_worker_and_keeper_are_killed(tmp_path: Path, tag: Tag) -> None:
 async def test_a_keeper_that_was_stopped_is_not_waited_for(
     tmp_path: Path, tag: Tag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.runtime.leftovers._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("skep.runtime.supervisor_client._PATIENCE_SECONDS", 0.1)
     with worker(tmp_path / "runtime", 3, sys.executable, "-I", "-c", WRITER, tag.word) as child:
         await until(lambda: len(tag.pids()) == 7)
         os.kill(int((tmp_path / "runtime" / "keeper").read_text().splitlines()[1].split()[0]), signal.SIGSTOP)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from skep.runtime.service import Runtime
+from skep.runtime.runtime import Runtime
 from tests.runtime.conftest import DEADLINE, Tag, ended, shell, until
 
 

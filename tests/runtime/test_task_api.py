@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import Conflict
-from skep.model.run import Command
-from skep.runtime.api import Api, TaskCall
-from skep.runtime.service import Runtime
+from skep.base.clock import SystemClock
+from skep.base.errors import Conflict
+from skep.config.settings import Settings
+from skep.runtime.runtime import Runtime
+from skep.runtime.task_api import Api, TaskCall
+from skep.tasks.model import Command
 from tests.runtime.conftest import DEADLINE, Told, until
 
 COMMAND = Command("tsk_1", 2, "ctx_1", ("true",))
@@ -93,7 +93,7 @@ async def run(runtime: Runtime, command: Command) -> bytes:
 async def test_the_python_module(runtime: Runtime, context: Context) -> None:
     code = """
 from skep import task
-from skep.errors import Conflict
+from skep.base.errors import Conflict
 print(task.id, task.attempt, task.context, task.properties["size"])
 print(task.checkpoint("a b ü").get())
 task.checkpoint("address").set({"port": 1})

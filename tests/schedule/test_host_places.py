@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.schedule.hosts import Hosts, Limit, places
+from skep.sources.polling.schedule import Hosts, Limit, places
 
 times = st.floats(1.7e9, 1.8e9)
 

@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.config import PollRule
-from skep.model.source import Failure, SourceSettings
-from skep.schedule.cadence import Bounds
-from skep.schedule.estimate import FIRST_OBSERVED, observe, rate
-from skep.schedule.plan import Plan
-from skep.schedule.policy import Policy
-from skep.schedule.rule import MONTH, cube_root
+from skep.config.settings import PollRule
+from skep.sources.model import Failure, SourceSettings
+from skep.sources.polling.schedule import FIRST_OBSERVED, MONTH, Bounds, Plan, Policy, cube_root, observe, rate
 
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365 * 86_400.0
 WIDE = Bounds(1.0, 1e9)

@@ -5,11 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from skep.model.source import Failure
-from skep.schedule.cadence import Bounds, interval, pause, worth_telling
-from skep.schedule.hosts import LOCAL, Bucket, Hosts, Limit, host_of
-from skep.schedule.picker import Picker
-from skep.schedule.queue import DueQueue
+from skep.sources.model import Failure
+from skep.sources.polling.schedule import LOCAL, Bounds, Bucket, Hosts, Limit, host_of, interval, pause, worth_telling
+from skep.sources.polling.scheduler import DueQueue, Picker
 
 chances = st.floats(0, 1, exclude_max=True)
 classes = st.sampled_from(

@@ -2,10 +2,8 @@
 
 import pytest
 
-from skep.schedule.cadence import Bounds
-from skep.schedule.policy import Policy
-from skep.schedule.population import mix
-from skep.schedule.simulate import SOURCEGRAPH, simulate
+from skep.sources.polling.schedule import Bounds, Policy
+from skep.sources.polling.simulate import SOURCEGRAPH, mix, simulate
 
 DAY = 86_400.0
 

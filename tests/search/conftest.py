@@ -10,19 +10,18 @@ from typing import Any, Protocol
 
 import pytest
 
-from skep.analysis.facts import analyse
-from skep.analysis.language import classify
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.core import Core
-from skep.engines.index.books import Entry
-from skep.engines.index.library import write_book
-from skep.engines.index.trigram import TrigramBuilder
-from skep.model.caller import SYSTEM, Caller, Visibility
-from skep.model.search import Delta, Document, Fence, Limits, Tip
-from skep.model.search_answers import SearchAnswer
-from skep.roles.build import Rooms, open_rooms
-from skep.search.adoption import Adoption
+from skep.base.caller import SYSTEM, Caller, Visibility
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.indexing.updates import Adoption
+from skep.interfaces.core import Core
+from skep.languages.blob_facts import analyse
+from skep.languages.languages import classify
+from skep.processes.build import Rooms, open_rooms
+from skep.search.api import SearchAnswer
+from skep.storage.code_index.analysis_files import Entry, write_book
+from skep.storage.code_index.model import Delta, Document, Fence, Limits, Tip
+from skep.storage.code_index.trigram.builder import TrigramBuilder
 
 READER = Caller("reader", frozenset({"read"}))
 Files = Mapping[str, str]

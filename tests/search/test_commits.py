@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from skep.errors import BadInput, BadQuery
-from skep.model.caller import SYSTEM
-from skep.model.search import Limits, Tip
-from skep.search.moments import moment
-from skep.sources.git.log import log
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, BadQuery
+from skep.search.query import moment
+from skep.sources.git.browse import log
+from skep.storage.code_index.model import Limits, Tip
 
 from .conftest import Library
 

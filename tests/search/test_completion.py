@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.analysis.service import NAMES
 from skep.search.completion import complete, narrowed, writing
-from skep.search.fields import Kind
-from skep.search.report_records import NAMES
+from skep.search.query import Kind
 
 SOURCES = ["github.com/org/linux", "example.org/a/linux-tools", "example.org/with space", "local/x", "local/a+b"]
 LANGUAGES = ["C", "C++", "Common Lisp", "Python"]

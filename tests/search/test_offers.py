@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.engines.index.trigram import TrigramBuilder
-from skep.model.search import Delta, Fence, Tip
 from skep.search.completion import narrowed
 from skep.search.query import ask
+from skep.storage.code_index.model import Delta, Fence, Tip
+from skep.storage.code_index.trigram.builder import TrigramBuilder
 
 from .conftest import READER, Library, document
 

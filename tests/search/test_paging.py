@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from skep.doors.http.search import Searching
-from skep.errors import BadInput
-from skep.model.search import FileHit, Line
-from skep.search.paging import MOST_SHOWN, Shown, pieces, size
+from skep.base.errors import BadInput
+from skep.search.hits import MOST_SHOWN, Shown, pieces, size
+from skep.search.http import Searching
+from skep.storage.code_index.model import FileHit, Line
 
 
 def hit(path: str, lines: int = 1, source: int = 1) -> FileHit:

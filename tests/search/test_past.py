@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.apart import run_apart
-from skep.errors import BadQuery, Busy, Damaged
-from skep.model.caller import SYSTEM
-from skep.model.search import Limits, Tip
-from skep.search import past
-from skep.testing.forge.repo import Repo
+from skep.base.caller import SYSTEM
+from skep.base.child_process import run_apart
+from skep.base.errors import BadQuery, Busy, Damaged
+from skep.search import commits as past
+from skep.storage.code_index.model import Limits, Tip
+from tests.support.forge.repository import Repo
 
 from .conftest import READER, Library
 

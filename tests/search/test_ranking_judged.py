@@ -2,9 +2,9 @@
 
 import pytest
 
-from skep.config import LabelSettings
-from skep.model.caller import SYSTEM
-from skep.model.search import Limits
+from skep.base.caller import SYSTEM
+from skep.config.settings import LabelSettings
+from skep.storage.code_index.model import Limits
 
 from .conftest import Library, OpenLibrary
 

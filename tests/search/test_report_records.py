@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.errors import BadQuery
-from skep.model.caller import SYSTEM, Caller
-from skep.model.report import Hot, LanguageShare, Report, Share
-from skep.model.search import Limits
+from skep.analysis.model import Hot, LanguageShare, Report, Share
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadQuery
+from skep.storage.code_index.model import Limits
 from tests.tasks.house import Engine, MovableClock, coordinator
 
 from .conftest import Library

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from skep.engines.index.trigram.tables import Tables
-from skep.errors import BadInput, BadQuery, Conflict, NeedsToken, NotAllowed, NotFound
-from skep.model.caller import SYSTEM, Caller
-from skep.model.saved import NewMatches, SearchSpec
-from skep.model.search import Fence
-from skep.model.topic import Draft
-from skep.testing.postgres import fresh_database
-from skep.topics import relay
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, BadQuery, Conflict, NeedsToken, NotAllowed, NotFound
+from skep.search.api import NewMatches, SearchSpec
+from skep.storage.code_index.model import Fence
+from skep.storage.code_index.trigram.searcher import Tables
+from skep.topics import service
+from skep.topics.api import Draft
+from tests.support.postgres import fresh_database
 
 from .conftest import READER, Library, OpenLibrary
 
@@ -83,12 +83,12 @@ async def test_an_index_with_a_database_of_its_own_tells_through_the_relay(
         await library.change("a/b", {"a.txt": "TODO\n"})
         await library.change("a/b", {"b.txt": "TODO\n"})
         rows = await own.read("SELECT * FROM relay ORDER BY n")
-        assert await relay.step(own, topics.log) == 2
-        assert await relay.step(own, topics.log) == 0
+        assert await service.step(own, topics.log) == 2
+        assert await service.step(own, topics.log) == 0
         wanted = [("todo", "a.txt", ["TODO"]), ("todo", "b.txt", ["TODO"])]
         assert await told(library) == wanted
-        await own.write(lambda tx: relay.put(tx, rows[0]["topic"], [Draft(rows[0]["body"], rows[0]["id"])]))
-        await relay.step(own, topics.log)
+        await own.write(lambda tx: service.put(tx, rows[0]["topic"], [Draft(rows[0]["body"], rows[0]["id"])]))
+        await service.step(own, topics.log)
         assert await told(library) == wanted, "killed before it was struck off, it is carried again, and told once"
 
 

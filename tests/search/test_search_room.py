@@ -6,13 +6,13 @@ from random import Random
 import msgspec
 import pytest
 
-from skep.engines.index.trigram import TrigramBuilder
-from skep.errors import BadQuery, NeedsToken
-from skep.model.caller import SYSTEM, Caller
-from skep.model.search import Counted, Delta, Fence, Limits, Tip
-from skep.model.search_answers import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
-from skep.model.space import Typed
-from skep.search.adoption import requested
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadQuery, NeedsToken
+from skep.indexing.updates import requested
+from skep.search.api import Hit, RecordHit, RecordPage, SearchSummary, SourceHit
+from skep.spaces.api import Typed
+from skep.storage.code_index.model import Counted, Delta, Fence, Limits, Tip
+from skep.storage.code_index.trigram.builder import TrigramBuilder
 
 from .conftest import READER, Library, document
 

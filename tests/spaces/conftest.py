@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.access.service import Access
-from skep.engines.db.base import Database
+from skep.access.tokens import Access
 from skep.spaces.service import Spaces
+from skep.storage.database import Database
 from tests.rooms.house import MovedClock
 
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.engines.db.base import Database
-from skep.errors import NotAllowed
-from skep.link.lines import LineBuffer
-from skep.link.messages import AnswerBody, AskBody
-from skep.link.peer import Peer
-from skep.link.server import LinkServer
-from skep.model.caller import SYSTEM, Caller
-from skep.model.log import Line, Lines
-from skep.model.space import Nothing
-from skep.roles.logs import Text
-from skep.spaces.journal import Journal
+from skep.base.caller import SYSTEM, Caller
+from skep.base.clock import SystemClock
+from skep.base.errors import NotAllowed
+from skep.base.log_lines import Line, Lines
+from skep.base.logs import LineBuffer, Text
+from skep.rpc.client import Peer
+from skep.rpc.messages import AnswerBody, AskBody
+from skep.rpc.server import LinkServer
+from skep.spaces.api import Nothing
+from skep.spaces.processes import Journal
+from skep.storage.database import Database
 from tests.link.ends import TOKEN, MemoryDesk
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from skep.engines.db.base import Database
+from skep.spaces.processes import Statuses
 from skep.spaces.service import Spaces
-from skep.spaces.statuses import Statuses
+from skep.storage.database import Database
 from tests.house.running import RunningSkep
 from tests.house.waiting import until
 from tests.rooms.house import MovedClock

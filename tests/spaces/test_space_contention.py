@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import Conflict
-from skep.link.peer import Peer
-from skep.link.server import LinkServer
-from skep.model.caller import SYSTEM
-from skep.model.space import Acknowledge, Get, Got, Placed, Put, Typed
-from skep.roles.build import Rooms, open_rooms
-from skep.testing.postgres import fresh_database
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.base.errors import Conflict
+from skep.config.settings import Settings
+from skep.processes.build import Rooms, open_rooms
+from skep.rpc.client import Peer
+from skep.rpc.server import LinkServer
+from skep.spaces.api import Acknowledge, Get, Got, Placed, Put, Typed
+from tests.support.postgres import fresh_database
 
 TOKEN = "c" * 64
 TUPLES = 240

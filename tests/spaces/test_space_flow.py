@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from skep.base.errors import NotFound
 from skep.client import Client
-from skep.errors import NotFound
-from skep.model.space import SpaceInfo
+from skep.spaces.api import SpaceInfo
 from tests.house.running import RunningSkep
 
 REPOSITORIES = {

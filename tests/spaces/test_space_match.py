@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.errors import BadInput, TooLarge
-from skep.model.space import Typed, template_of
-from skep.spaces.match import Pattern, head_of, packed, unpacked
+from skep.base.errors import BadInput, TooLarge
+from skep.spaces.api import Typed, template_of
+from skep.spaces.batch import Pattern, head_of, packed, unpacked
 
 fields = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from skep.access.service import Access
-from skep.engines.db.sqlite import open_memory
-from skep.errors import Conflict
-from skep.model.caller import SYSTEM
-from skep.model.space import template_of
+from skep.access.tokens import Access
+from skep.base.caller import SYSTEM
+from skep.base.errors import Conflict
+from skep.spaces.api import template_of
 from skep.spaces.service import Spaces
+from skep.storage.sqlite import open_memory
 from tests.rooms.house import MovedClock
 
 heads = st.sampled_from(["job", 1, True, 1.0])

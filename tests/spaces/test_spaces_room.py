@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from skep.engines.db.base import Database, Tx
-from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound
-from skep.model.caller import SYSTEM, Caller
-from skep.model.space import Fields, Taken, template_of
-from skep.spaces import store
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound
+from skep.spaces import batch
+from skep.spaces.api import Fields, Taken, template_of
 from skep.spaces.service import Spaces
+from skep.storage.database import Database, Tx
 from tests.rooms.house import MovedClock
 
 ME = Caller("me", frozenset({"read", "write"}))
@@ -106,7 +106,7 @@ async def test_who_waits_is_woken_by_another_process(database: Database, clock: 
     # and by another room, in a transaction of its own
     waiting = asyncio.create_task(spaces.get(ME, "s", JOB, wait=60))
     await asyncio.sleep(0.05)
-    await database.write(lambda tx: store.put(tx, "s", ("job", 2)))
+    await database.write(lambda tx: batch.put(tx, "s", ("job", 2)))
     assert await waiting
     await other.close()
 
@@ -176,12 +176,12 @@ async def test_replacing_keeps_exactly_one(spaces: Spaces, database: Database, c
 
 async def test_the_functions_for_other_rooms(spaces: Spaces, database: Database) -> None:
     async def work(tx: Tx) -> None:
-        await store.put(tx, "s", ("latch", 2))
-        found = await store.first(tx, "s", template_of(("latch", int)))
+        await batch.put(tx, "s", ("latch", 2))
+        found = await batch.first(tx, "s", template_of(("latch", int)))
         assert found is not None
-        await store.replace(tx, "s", template_of(("latch", int)), ("latch", 1))
-        await store.put(tx, "s", ("latch", 7))
-        assert [one.fields for one in await store.remove(tx, "s", template_of(("latch", int)))] == [("latch", 1)]
+        await batch.replace(tx, "s", template_of(("latch", int)), ("latch", 1))
+        await batch.put(tx, "s", ("latch", 7))
+        assert [one.fields for one in await batch.remove(tx, "s", template_of(("latch", int)))] == [("latch", 1)]
 
     await database.write(work)
     assert await everything(spaces, "latch", int) == [("latch", 7)]

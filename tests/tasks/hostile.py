@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from skep.model.kinds import KINDS
+from skep.tasks.task_types import KINDS
 
 INTERNAL = sorted(name for name, kind in KINDS.items() if not kind.for_callers)
 VALID = "dlt_01M7QBWGRP09JQQAPR79T9X5XA"

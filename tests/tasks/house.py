@@ -6,18 +6,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from skep.clock import Clock, SystemClock
-from skep.config import Settings
-from skep.engines.db.base import Database, Row, Tx, Value
-from skep.link.client import LinkClient
-from skep.link.dial import Dial
-from skep.link.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
-from skep.link.server import LinkServer
-from skep.loops import kept
-from skep.model.caller import SYSTEM
-from skep.model.credential import Key
-from skep.model.member import Offer
-from skep.model.task import (
+from skep.base.caller import SYSTEM
+from skep.base.clock import Clock, SystemClock
+from skep.base.loops import kept
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.processes.build import Rooms, open_rooms
+from skep.rpc.client import LinkClient
+from skep.rpc.connect import Dial
+from skep.rpc.messages import PROTOCOL, Beat, Hello, Open, Order, Outcome, Refused
+from skep.rpc.server import LinkServer
+from skep.sources.model import Key
+from skep.storage.database import Database, Row, Tx, Value
+from skep.tasks.dispatcher import Dispatcher
+from skep.tasks.model import (
     Context,
     ContextSpec,
     ContextState,
@@ -30,11 +32,8 @@ from skep.model.task import (
     TaskSpec,
     TaskState,
 )
-from skep.roles.build import Rooms, open_rooms
-from skep.tasks.dispatcher import Dispatcher
-from skep.tasks.moves import WORK, context_channel
-from skep.tasks.states import ENDED
-from skep.worker.doer import Doer, Doing, TaskFailed
+from skep.tasks.transitions import ENDED, WORK, context_channel
+from skep.tasks.worker import Doer, Doing, TaskFailed
 
 TOKEN = "secret"
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from skep.config import Settings
-from skep.link.messages import Looked
-from skep.model.caller import SYSTEM
-from skep.model.ids import batch_id
-from skep.model.rule import RuleSpec
-from skep.model.source import Move, Source
-from skep.model.task import Context, ContextSpec, TaskSpec
-from skep.roles.build import open_rooms
+from skep.base.caller import SYSTEM
+from skep.base.ids import batch_id
+from skep.config.settings import Settings
+from skep.processes.build import open_rooms
+from skep.rpc.messages import Looked
+from skep.rules.api import RuleSpec
+from skep.rules.triggers import Triggers
 from skep.sources.git.mirror import folder_of
-from skep.sources.intake import Intake
-from skep.tasks.triggers import Triggers
-from skep.testing.forge import Repo
+from skep.sources.model import Move, Source
+from skep.sources.report_handler import Intake
+from skep.tasks.model import Context, ContextSpec, TaskSpec
 from tests.rooms.house import MovedClock
+from tests.support.forge import Repo
 
 MAIN = "refs/heads/main"
 NOOP = ContextSpec("check", (TaskSpec(kind="noop"),))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import BadInput, Conflict
-from skep.link.messages import AnswerBody, AskBody
-from skep.model.caller import SYSTEM
-from skep.model.task import Context, ContextSpec, Need, Renewed, Reported, TaskSpec
-from skep.tasks.compose import compose
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, Conflict
+from skep.rpc.messages import AnswerBody, AskBody
+from skep.tasks.contexts import compose
+from skep.tasks.model import Context, ContextSpec, Need, Renewed, Reported, TaskSpec
 from tests.tasks.house import Effects, Engine, command, coordinator, hand
 from tests.tasks.test_leases import LONG, run, until, working
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.errors import BadInput
-from skep.model.task import ContextSpec, Need, TaskSpec
-from skep.tasks.compose import MOST_TOGETHER, compose
+from skep.base.errors import BadInput
+from skep.tasks.contexts import MOST_TOGETHER, compose
+from skep.tasks.model import ContextSpec, Need, TaskSpec
 
 
 def command(name: str, *needs: str, **more: object) -> TaskSpec:

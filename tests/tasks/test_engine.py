@@ -7,10 +7,10 @@ from collections import Counter
 import msgspec
 import pytest
 
-from skep.errors import BadInput, Conflict, NotFound
-from skep.model.caller import SYSTEM
-from skep.model.member import Offer
-from skep.model.task import Chunk, ContextSpec, Need, Run, TaskSpec, TaskState
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, Conflict, NotFound
+from skep.fleet.api import Offer
+from skep.tasks.model import Chunk, ContextSpec, Need, Run, TaskSpec, TaskState
 from skep.tasks.service import _in_state
 from tests.tasks.house import Effects, Engine, MovableClock, command, hand
 

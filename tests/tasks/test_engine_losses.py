@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.model.caller import SYSTEM
-from skep.model.result import Draft, ResultQuery
-from skep.model.task import Chunk, Renewed, Report, Reported, Run, TaskSpec, Written
-from skep.worker.doer import TaskFailed
+from skep.base.caller import SYSTEM
+from skep.results.api import Draft, ResultQuery
+from skep.tasks.model import Chunk, Renewed, Report, Reported, Run, TaskSpec, Written
+from skep.tasks.worker import TaskFailed
 from tests.tasks.house import Effects, Engine, Hand, MovableClock, command, coordinator, hand
 
 

@@ -11,22 +11,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from skep.access.service import Access
-from skep.benchmarks import tables as benchmarks
-from skep.engines.db.sqlite import open_memory
-from skep.errors import Conflict
-from skep.fleet.service import Fleet
-from skep.model.caller import SYSTEM
-from skep.model.member import Offer
-from skep.model.task import ContextSpec, Need, NeedRule, Report, TaskSpec
-from skep.sources import tables as sources
+from skep.access.tokens import Access
+from skep.base.caller import SYSTEM
+from skep.base.errors import Conflict
+from skep.benchmarks import service as benchmarks
+from skep.fleet.api import Offer
+from skep.fleet.members import Fleet
+from skep.sources import catalogue as sources
+from skep.storage.sqlite import open_memory
 from skep.tasks.contexts import Contexts
-from skep.tasks.dispatcher import Dispatcher
-from skep.tasks.owners import Owners
-from skep.tasks.placing import DECLINED_SECONDS, Placer
-from skep.tasks.reports import Reports
-from skep.tasks.states import ACTIVE, ENDED, legal, retry_pause
-from skep.tasks.tables import moves_of
+from skep.tasks.dispatcher import Dispatcher, Reports
+from skep.tasks.model import ContextSpec, Need, NeedRule, Report, TaskSpec
+from skep.tasks.placer import DECLINED_SECONDS, Owners, Placer
+from skep.tasks.transitions import ACTIVE, ENDED, legal, moves_of, retry_pause
 from tests.rooms.house import WORKER_TOKEN, MovedClock
 from tests.tasks.house import context_state
 

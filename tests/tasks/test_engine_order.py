@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 
-from skep.model.caller import SYSTEM
-from skep.model.task import Run
+from skep.base.caller import SYSTEM
+from skep.tasks.model import Run
 from tests.tasks.house import Effects, Engine, command, hand
 
 

@@ -3,12 +3,11 @@
 import random
 from contextlib import AsyncExitStack
 
-from skep.engines.db.base import Row
-from skep.errors import BadInput, Conflict
-from skep.model.caller import SYSTEM
-from skep.model.task import Context, Need, TaskSpec
-from skep.tasks.states import ENDED, legal
-from skep.tasks.tables import moves_of
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, Conflict
+from skep.storage.database import Row
+from skep.tasks.model import Context, Need, TaskSpec
+from skep.tasks.transitions import ENDED, legal, moves_of
 from tests.tasks.house import Effects, Engine, command, context_state, hand
 
 STEPS = 60

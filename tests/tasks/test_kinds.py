@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.errors import BadInput
-from skep.link.messages import AnswerBody, AskBody
-from skep.model.caller import SYSTEM
-from skep.model.kinds import CALLER_KINDS, check_arguments, check_kind, checked_source
-from skep.model.member import Offer
-from skep.model.rule import RuleSpec
-from skep.model.task import Call, ContextSpec, Renewed, Reported, Run, TaskSpec
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.base.errors import BadInput
+from skep.config.settings import Settings
+from skep.fleet.api import Offer
+from skep.indexing.worker import Indexing
+from skep.rpc.messages import AnswerBody, AskBody
+from skep.rules.api import RuleSpec
 from skep.sources.git.mirror import folder_of
-from skep.tasks.compose import compose
-from skep.worker.doer import Doer
-from skep.worker.indexing import Indexing
+from skep.tasks.contexts import compose
+from skep.tasks.model import Call, ContextSpec, Renewed, Reported, Run, TaskSpec
+from skep.tasks.task_types import CALLER_KINDS, check_arguments, check_kind, checked_source
+from skep.tasks.worker import Doer
 from tests.tasks.hostile import INTERNAL, PATHS, VALID, arguments, submissions
 from tests.tasks.house import Engine, Hand, command, hand
 

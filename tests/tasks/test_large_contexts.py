@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from skep.engines.db.base import Database, Tx
-from skep.errors import NotFound
-from skep.model.caller import SYSTEM
-from skep.model.task import Context, ContextSpec, Need, TaskSpec
-from skep.tasks.storing import FILLING_SECONDS, PIECE
+from skep.base.caller import SYSTEM
+from skep.base.errors import NotFound
+from skep.storage.database import Database, Tx
+from skep.tasks.model import Context, ContextSpec, Need, TaskSpec
+from skep.tasks.store import FILLING_SECONDS, PIECE
 from tests.tasks.house import Effects, Engine, MovableClock, command, hand, noop
 
 MANY = 2 * PIECE + 300

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import SystemClock
-from skep.errors import Unavailable
-from skep.link.messages import AnswerBody, AskBody
-from skep.model.member import Offer
-from skep.model.task import Renew, Renewed, Report, Reported, Run, TaskHold, TaskSpec
-from skep.worker.doer import Doer
+from skep.base.clock import SystemClock
+from skep.base.errors import Unavailable
+from skep.fleet.api import Offer
+from skep.rpc.messages import AnswerBody, AskBody
+from skep.tasks.model import Renew, Renewed, Report, Reported, Run, TaskHold, TaskSpec
+from skep.tasks.worker import Doer
 from tests.tasks.house import Effects, command, coordinator, hand
 
 LONG = 1000.0

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.caller import SYSTEM
-from skep.model.search import Delta, Fence, Limits, Tip
-from skep.model.task import TaskSpec
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Forge
-from skep.worker.service import Worker
+from skep.base.caller import SYSTEM
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes.worker import Worker
+from skep.sources.git.source_type import GitKind
+from skep.storage.code_index.model import Delta, Fence, Limits, Tip
+from skep.tasks.model import TaskSpec
+from tests.support.forge import Forge
 from tests.tasks.house import TOKEN, Engine, coordinator
 
 SETTINGS = Settings(
@@ -50,7 +50,9 @@ async def working(engine: Engine, data: Path, **settings: Any) -> AsyncIterator[
 
 class Manager:
     def __init__(self, engine: Engine) -> None:
-        code = "import asyncio, sys; from skep.clock import SystemClock; from skep.manager.service import manage; "
+        code = (
+            "import asyncio, sys; from skep.base.clock import SystemClock; from skep.indexing.manager import manage; "
+        )
         code += "asyncio.run(manage(*sys.argv[1:], SystemClock()))"
         self.process = subprocess.Popen([sys.executable, "-c", code, engine.link, TOKEN])
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterable
 
 import pytest
 
-from skep.engines.blobs.base import BlobInfo
-from skep.model.caller import SYSTEM
-from skep.model.task import Chunk, Task
-from skep.tasks.archive import archive_once
+from skep.base.caller import SYSTEM
+from skep.storage.blobs import BlobInfo
+from skep.tasks.model import Chunk, Task
+from skep.tasks.service import archive_once
 from tests.tasks.house import Effects, Engine, command, hand
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.model.caller import SYSTEM
-from skep.model.task import ContextSpec
-from skep.tasks.owners import owner_of
-from skep.tasks.tables import BUCKETS, bucket_of
-from skep.testing.postgres import fresh_database
+from skep.base.caller import SYSTEM
+from skep.tasks.model import ContextSpec
+from skep.tasks.placer import owner_of
+from skep.tasks.transitions import BUCKETS, bucket_of
+from tests.support.postgres import fresh_database
 from tests.tasks.house import Effects, Engine, MovableClock, command, coordinator, hand
 
 BEAT = 0.1

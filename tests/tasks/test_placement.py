@@ -8,7 +8,7 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.model.task import Exclusive
+from skep.tasks.model import Exclusive
 from skep.tasks.placement import Class, Worker, able, all_or_none, keep_for, keep_together, share
 
 contexts = st.sampled_from(["ctx_a", "ctx_b"])

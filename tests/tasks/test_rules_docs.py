@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from skep.model.rule import RuleSpec
-from skep.tasks.matching import check
+from skep.rules.api import RuleSpec
+from skep.rules.matching import check
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.db.base import Tx
-from skep.errors import Unavailable
-from skep.model.caller import SYSTEM, Caller
-from skep.model.rule import RuleEdit
-from skep.model.task import ContextSpec, TaskSpec
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import Unavailable
+from skep.rules import triggers
+from skep.rules.api import RuleEdit
+from skep.rules.service import Firing, fire
 from skep.sources.git.mirror import folder_of
-from skep.tasks import triggers
-from skep.tasks.firing import Firing, fire
-from skep.testing.forge.repo import Files
+from skep.storage.database import Tx
+from skep.tasks.model import ContextSpec, TaskSpec
 from skep.topics.service import CHANGES
+from tests.support.forge.repository import Files
 from tests.tasks.rules_house import MAIN, NOOP, RulesHouse, oid, rule, rules_house
 
 WRITER = Caller("writer", frozenset({"read", "write"}))

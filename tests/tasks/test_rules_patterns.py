@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.errors import BadInput
-from skep.globs import compile_globs
-from skep.model.rule import RuleSpec
-from skep.model.source import Source
-from skep.schedule.cron import Cron
-from skep.tasks.matching import Matcher, Told
+from skep.base.cron import Cron
+from skep.base.errors import BadInput
+from skep.base.globs import compile_globs
+from skep.rules.api import RuleSpec
+from skep.rules.matching import Matcher, Told
+from skep.sources.model import Source
 from tests.tasks.rules_house import MAIN, NOOP, oid, rule
 
 

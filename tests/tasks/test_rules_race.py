@@ -4,11 +4,11 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from skep.model.caller import SYSTEM
-from skep.tasks import triggers
-from skep.testing.postgres import fresh_database
+from skep.base.caller import SYSTEM
+from skep.rules import triggers
 from skep.topics.service import CHANGES
 from tests.rooms.house import MovedClock
+from tests.support.postgres import fresh_database
 from tests.tasks.rules_house import MAIN, RulesHouse, oid, rule, rules_house
 
 

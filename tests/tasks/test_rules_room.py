@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from skep.config_load import load, load_tables
-from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, TooLarge
-from skep.model.caller import SYSTEM, Caller
-from skep.model.rule import RuleEdit, RuleSpec
-from skep.model.task import ContextSpec, Need, TaskSpec
-from skep.tasks import rules as room
+from skep.base.caller import SYSTEM, Caller
+from skep.base.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, TooLarge
+from skep.config.loading import load, load_tables
+from skep.rules import service as room
+from skep.rules.api import RuleEdit, RuleSpec
+from skep.tasks.model import ContextSpec, Need, TaskSpec
 from tests.rooms.house import MovedClock
 from tests.tasks.rules_house import MAIN, NOOP, RulesHouse, oid, rule, rules_house
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.errors import BadInput
+from skep.base.errors import BadInput
 from skep.tasks.selector import FACTS, Facts, parse
 
 words = st.sampled_from(["linux", "gcc", "x", "", "slow", "a b", "src_1"])

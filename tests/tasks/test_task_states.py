@@ -5,8 +5,8 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.model.task import Actor, TaskState
-from skep.tasks.states import ACTIVE, ENDED, legal, retry_pause, state_of_counts
+from skep.tasks.model import Actor, TaskState
+from skep.tasks.transitions import ACTIVE, ENDED, legal, retry_pause, state_of_counts
 from tests.tasks.house import context_state
 
 STATES: tuple[TaskState, ...] = get_args(TaskState)

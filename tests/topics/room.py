@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from skep.access.service import Access
-from skep.engines.db.base import Database
-from skep.engines.log.base import Log
-from skep.model.caller import Caller
+from skep.access.tokens import Access
+from skep.base.caller import Caller
+from skep.storage.database import Database
+from skep.storage.topic_log import Log
 from skep.topics.groups import Groups
-from skep.topics.queue import Queue
+from skep.topics.legacy_queue import Queue
 from skep.topics.service import Topics
 from tests.rooms.house import MovedClock
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from skep.engines.open import find
-from skep.errors import Conflict
-from skep.model.topic import Commit, Post
+from skep.base.errors import Conflict
+from skep.processes.engines import find
+from skep.topics.api import Commit, Post
 from skep.topics.groups import Groups
 from tests.topics.room import MEMBER_SECONDS, READER, WRITER, Room, room_on
 

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from skep.engines.db.base import Tx
-from skep.errors import Unavailable
-from skep.model.caller import Caller
-from skep.model.topic import Commit, Lease, Place
-from skep.testing.nats import NatsServer
+from skep.base.caller import Caller
+from skep.base.errors import Unavailable
+from skep.storage.database import Tx
+from skep.topics.api import Commit, Lease, Place
 from skep.topics.groups import Groups
+from tests.support.nats import NatsServer
 from tests.topics.room import LISTENS, MEMBER_SECONDS, READER, WRITER, Room
 
 LONG = 10 * MEMBER_SECONDS

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from skep.errors import BadInput, Conflict, NotFound
-from skep.model.topic import Commit, Lease, Post
+from skep.base.errors import BadInput, Conflict, NotFound
+from skep.topics.api import Commit, Lease, Post
 from tests.topics.room import MEMBER_SECONDS, READER, WRITER, Room
 
 

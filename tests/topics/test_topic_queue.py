@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, TooLarge
-from skep.topics.queue import Nothing
+from skep.base.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, TooLarge
+from skep.topics.legacy_queue import Nothing
 from tests.topics.room import ANYBODY, LIMIT, READER, WRITER, Room
 
 

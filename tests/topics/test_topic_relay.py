@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.db.base import Tx
-from skep.engines.log.jetstream import open_jetstream
-from skep.engines.open import find
-from skep.errors import SkepError
-from skep.model.topic import Draft, Message, Part
-from skep.testing.nats import NatsServer
-from skep.topics import relay
+from skep.base.errors import SkepError
+from skep.processes.engines import find
+from skep.storage.database import Tx
+from skep.storage.jetstream import open_jetstream
+from skep.topics import service
+from skep.topics.api import Draft, Message, Part
 from skep.topics.service import CHANGES, TASKS
+from tests.support.nats import NatsServer
 from tests.topics.room import Room, room_on
 
 
@@ -55,7 +55,7 @@ async def left(room: Room) -> int:
 
 
 async def test_what_is_told_arrives_in_order(far: Room) -> None:
-    carrying = asyncio.create_task(relay.carry(far.db, far.log))
+    carrying = asyncio.create_task(service.carry(far.db, far.log))
     try:
         for n in range(0, 40, 2):
             await tell(far, CHANGES, n, n + 1)
@@ -83,21 +83,21 @@ async def test_a_transaction_that_fails_tells_nothing(far: Room) -> None:
         await far.db.write(work)
     assert await left(far) == 0
     await tell(far, CHANGES, 1)
-    assert await relay.step(far.db, far.log) == 1
+    assert await service.step(far.db, far.log) == 1
     assert [message.id for message in await arrived(far, CHANGES, 1)] == ["id1"]
 
 
 async def test_it_goes_on_when_the_server_is_back(far: Room, nats_server: NatsServer) -> None:
     await tell(far, CHANGES, 0)
-    await relay.step(far.db, far.log)
+    await service.step(far.db, far.log)
     await asyncio.to_thread(nats_server.stop, signal.SIGTERM)
     far.log._link.patience = 1.0  # type: ignore[attr-defined]
-    carrying = asyncio.create_task(relay.carry(far.db, far.log, pause=0.1))
+    carrying = asyncio.create_task(service.carry(far.db, far.log, pause=0.1))
     try:
         for n in range(1, 10):
             await tell(far, CHANGES, n)
         with pytest.raises(SkepError):
-            await relay.step(far.db, far.log)
+            await service.step(far.db, far.log)
         assert await left(far) == 9
         await asyncio.to_thread(nats_server.start)
         found = await arrived(far, CHANGES, 10)
@@ -111,9 +111,9 @@ async def test_a_repeat_after_a_kill_has_the_same_id_and_is_stored_once(far: Roo
     rows = await far.db.read("SELECT * FROM relay ORDER BY n")
     drafts = [Draft(row["body"], row["id"], row["mkey"]) for row in rows]
     await far.log.append(Part(CHANGES), drafts)  # killed here: carried, not yet crossed out
-    assert await relay.step(far.db, far.log) == 3
+    assert await service.step(far.db, far.log) == 3
     assert await left(far) == 0
     assert [message.id for message in await far.log.read(Part(CHANGES), 0, 10)] == ["id1", "id2", "id3"]
     await tell(far, CHANGES, 4)
-    await relay.step(far.db, far.log)
+    await service.step(far.db, far.log)
     assert (await far.log.read(Part(CHANGES), 3, 10))[0].id == "id4"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.engines.db.base import Tx
-from skep.engines.log.base import TxLog
-from skep.model.topic import Draft, Part, Post
-from skep.topics.partitions import offset_at
-from skep.topics.retention import sweep
+from skep.storage.database import Tx
+from skep.storage.topic_log import TxLog
+from skep.topics.api import Draft, Part, Post
+from skep.topics.outbox import sweep
+from skep.topics.service import offset_at
 from tests.topics.room import READER, WRITER, Room
 
 times = st.floats(0, 1000)

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.topics.share import fair
+from skep.topics.groups import fair
 
 MEMBERS = ["a", "b", "c", "d", "e"]
 owned = st.dictionaries(st.integers(0, 40), st.none() | st.sampled_from([*MEMBERS, "gone"]))

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from skep.testing.nats import NatsServer, running_nats
 from tests.house.running import RunningSkep
+from tests.support.nats import NatsServer, running_nats
 from tests.topics.crowd import AWAY, GROUP, PARTITIONS, Consumer, Out, Place, Story, Wire, produce
 
 LONG = float(os.environ.get("LONG", "5"))

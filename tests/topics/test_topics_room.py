@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from skep.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, SkepError, TooLarge
-from skep.model.caller import SYSTEM
-from skep.model.topic import Part, Post, Posted, Standing
+from skep.base.caller import SYSTEM
+from skep.base.errors import BadInput, Conflict, NeedsToken, NotAllowed, NotFound, SkepError, TooLarge
+from skep.topics.api import Part, Post, Posted, Standing
 from tests.topics.room import ANYBODY, LIMIT, READER, WRITER, Room
 
 BAD_NAMES = [

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.link.server import LinkServer
-from skep.sources.git.kind import GitKind
-from skep.testing.forge import Forge
-from skep.worker.service import Worker
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes.worker import Worker
+from skep.rpc.server import LinkServer
+from skep.sources.git.source_type import GitKind
+from tests.support.forge import Forge
 from tests.worker.desk import RecordingDesk
 
 SETTINGS = Settings(

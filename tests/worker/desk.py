@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Sequence
 
-from skep.link.messages import (
+from skep.analysis.model import Annotate, Annotated, PutReport
+from skep.rpc.messages import (
     Ack,
     AnswerBody,
     AskBody,
@@ -17,11 +18,10 @@ from skep.link.messages import (
     Refused,
     Release,
 )
-from skep.model.report import Annotate, Annotated, PutReport
-from skep.model.search import Adopt, Adopted, Delta, Stands, Tip, Where
-from skep.model.source import Held, Move
-from skep.model.space import Get, Nothing
-from skep.model.task import Extend, Renewed, Reply, Report, Reported, Run, TaskHold, TaskSpec
+from skep.sources.model import Held, Move
+from skep.spaces.api import Get, Nothing
+from skep.storage.code_index.model import Adopt, Adopted, Delta, Stands, Tip, Where
+from skep.tasks.model import Extend, Renewed, Reply, Report, Reported, Run, TaskHold, TaskSpec
 from tests.link.quiet import QuietDesk
 
 Body = Hold | Release | FetchNow

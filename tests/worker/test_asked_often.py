@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.fleet.interest import MOST, Interest
-from skep.link.messages import Fetched
-from skep.model.source import Failure, Held
-from skep.schedule.cadence import Bounds, sooner
-from skep.sources.base import Look
+from skep.fleet.members import MOST, Interest
+from skep.rpc.messages import Fetched
+from skep.sources.model import Failure, Held
+from skep.sources.polling.schedule import Bounds, sooner
+from skep.sources.source_type import Look
 from tests.worker.test_poller import QUIET, bench, of
 from tests.worker.upstreams import MemoryKind
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.library import Library
-from skep.sources.git.plan import Rules
-from skep.testing.forge import Forge, Repo
-from skep.worker.bookkeeping import analyse
-from skep.worker.jobs import Analyse, Analysed, Job
-from skep.worker.planning import plan
+from skep.analysis.worker import analyse
+from skep.indexing.build import Analyse, Analysed, Job, plan
+from skep.sources.git.documents import Rules
+from skep.storage.code_index.analysis_files import Library
+from tests.support.forge import Forge, Repo
 
 
 @pytest.fixture

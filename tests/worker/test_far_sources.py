@@ -7,14 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.engines.db.sqlite import Sqlite
-from skep.link.messages import Hold, Order, Release
-from skep.model.source import Failure, Held, SourceSettings
-from skep.schedule.hosts import Rest
-from skep.worker.store import Store
-from skep.worker.watch import Watch
-from skep.worker.watches import Watches
+from skep.base.clock import SystemClock
+from skep.rpc.messages import Hold, Order, Release
+from skep.sources.model import Failure, Held, SourceSettings
+from skep.sources.polling.poller import Watches
+from skep.sources.polling.schedule import Rest
+from skep.sources.polling.store import Store, Watch
+from skep.storage.sqlite import Sqlite
 from tests.worker.test_poller import BUSY, QUIET, Bench, bench, of
 from tests.worker.upstreams import MemoryKind
 

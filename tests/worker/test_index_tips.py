@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.index.trigram.shard import Shard
-from skep.errors import Damaged
-from skep.model.search import Delta, Document, Tip, digest
-from skep.sources.git.plan import Ignored, Rules, expected
-from skep.testing.forge import Forge, Repo
-from skep.worker.jobs import Finished, Job
-from skep.worker.planning import plan, tips_of
+from skep.base.errors import Damaged
+from skep.indexing.build import Finished, Job, plan, tips_of
+from skep.sources.git.documents import Ignored, Rules, expected
+from skep.storage.code_index.model import Delta, Document, Tip, digest
+from skep.storage.code_index.trigram.shard import Shard
+from tests.support.forge import Forge, Repo
 
 
 @pytest.fixture

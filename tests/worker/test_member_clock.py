@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import MemberClock, behind
-from skep.engines.db.sqlite import Sqlite
-from skep.link.messages import Hold, Order
-from skep.model.source import Held
-from skep.worker.store import Store
+from skep.base.clock import MemberClock, behind
+from skep.rpc.messages import Hold, Order
+from skep.sources.model import Held
+from skep.sources.polling.store import Store
+from skep.storage.sqlite import Sqlite
 from tests.worker.test_far_sources import Hand
 
 HOUR = 3600.0

@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.engines.db.sqlite import Sqlite
-from skep.link.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
-from skep.model.source import Failure, Held, SourceSettings
-from skep.worker.poller import Poller
-from skep.worker.store import Store
-from skep.worker.watches import KEEP
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.rpc.messages import Failed, Fetched, FetchNow, Hold, Order, Outcome, Release
+from skep.sources.model import Failure, Held, SourceSettings
+from skep.sources.polling.poller import KEEP, Poller
+from skep.sources.polling.store import Store
+from skep.storage.sqlite import Sqlite
 from tests.worker.upstreams import MemoryKind
 
 QUIET = Settings(poll_min=3600.0, poll_max=7200.0, host_rate=1e6)

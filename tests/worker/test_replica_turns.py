@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.link.dial import Dial
-from skep.link.messages import Hold, Order, Release
-from skep.model.source import Held
-from skep.model.task import Run, TaskSpec
-from skep.worker.replicating import Replicating
-from skep.worker.watch import Watch
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.mirrors.replication import Replicating
+from skep.rpc.connect import Dial
+from skep.rpc.messages import Hold, Order, Release
+from skep.sources.model import Held
+from skep.sources.polling.store import Watch
+from skep.tasks.model import Run, TaskSpec
 from tests.worker.test_poller import Bench, bench
 from tests.worker.upstreams import MemoryKind
 

@@ -7,16 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.model.run import Command
-from skep.model.task import Run, TaskSpec
+from skep.base.clock import SystemClock
+from skep.benchmarks.worker import meant
+from skep.config.settings import Settings
 from skep.runtime.commands import RESERVED, allowed
-from skep.runtime.service import Runtime
-from skep.testing.forge.repo import Repo
-from skep.worker.doer import TaskFailed
-from skep.worker.measuring import meant
+from skep.runtime.runtime import Runtime
+from skep.tasks.model import Command, Run, TaskSpec
+from skep.tasks.worker import TaskFailed
 from tests.runtime.conftest import Told
+from tests.support.forge.repository import Repo
 
 #: what makes a Python, a shell, git or the loader run something else
 HOSTILE = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.link.messages import Hold
-from skep.testing.forge import Fault, Forge
+from skep.rpc.messages import Hold
+from tests.support.forge import Fault, Forge
 from tests.worker import victim
 from tests.worker.conftest import Running
 from tests.worker.desk import RecordingDesk, held

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from skep.link.messages import FetchNow, Hold, Release
-from skep.model.search import Tip
-from skep.model.source import Move
+from skep.rpc.messages import FetchNow, Hold, Release
 from skep.sources.git.mirror import folder_of
-from skep.testing.forge import Fault, Forge
+from skep.sources.model import Move
+from skep.storage.code_index.model import Tip
+from tests.support.forge import Fault, Forge
 from tests.worker.conftest import SETTINGS, Running
 from tests.worker.desk import RecordingDesk, held
 
@@ -167,7 +167,7 @@ async def test_a_build_that_is_killed_is_built_again(forge: Forge, desk: Recordi
     await desk.until(lambda: desk.fetched("src_x"))
     desk.index("src_x", None)
     await desk.until(lambda: desk.built("src_x"))
-    for pid in _children(b"skep.worker.build_index"):
+    for pid in _children(b"skep.indexing.build_index"):
         with suppress(ProcessLookupError):  # it had ended
             os.kill(pid, signal.SIGKILL)
     desk.index("src_x", None)

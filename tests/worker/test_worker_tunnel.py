@@ -8,21 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from skep.errors import Busy, NotFound, Unavailable
-from skep.link import carry
-from skep.link.carry import dial
-from skep.link.listening import listen
-from skep.link.meeting import Meeting
-from skep.link.messages import BlobOf, DeltaOf, FolderOf, GitOf, Hold, Open, Release, What
-from skep.link.parcel import take_folder
-from skep.link.server import LinkServer
-from skep.model.source import Failure
-from skep.sources.git import refs
-from skep.sources.git.copying import Bounds, fetch_through, nothing_told
+from skep.base.errors import Busy, NotFound, Unavailable
+from skep.base.io import Stream
+from skep.processes import tunnel_sender
+from skep.rpc import tunnel
+from skep.rpc.messages import BlobOf, DeltaOf, FolderOf, GitOf, Hold, Open, Release, What
+from skep.rpc.server import LinkServer, listen
+from skep.rpc.transfer import take_folder
+from skep.rpc.tunnel import Meeting, dial
+from skep.sources.git import repository
 from skep.sources.git.mirror import folder_of
-from skep.streams import Stream
-from skep.testing.forge import Forge
-from skep.worker import giving
+from skep.sources.git.mirror_copy import Bounds, fetch_through, nothing_told
+from skep.sources.model import Failure
+from tests.support.forge import Forge
 from tests.worker.conftest import Running
 from tests.worker.desk import RecordingDesk, held
 from tests.worker.test_replica_turns import eventually
@@ -64,7 +62,7 @@ async def way(
 ) -> AsyncIterator[Way]:
     await desk.until(lambda: desk.members and desk.beats)
     way = Way(server, desk.members[0], request.param)
-    aggregator, way.address = await listen({carry.METHOD: way.meeting.carry}, "127.0.0.1:0")
+    aggregator, way.address = await listen({tunnel.METHOD: way.meeting.carry}, "127.0.0.1:0")
     if way.name == "relay":
         way.address = link
     yield way
@@ -87,7 +85,7 @@ async def test_a_mirror_is_copied_and_follows(
             here, "https://x.org/one", lambda: way.opened(GitOf("src_1")), nothing_told, BOUNDS, lambda _: None, 1.0
         )
         assert not isinstance(found, Failure)
-        assert refs.read_all(here) == refs.read_all(there)
+        assert repository.read_all(here) == repository.read_all(there)
         moves = len(desk.moves("src_1", "refs/heads/main"))
         repo.commit({"a.txt": text})
         await desk.until(lambda moves=moves: len(desk.moves("src_1", "refs/heads/main")) > moves)  # type: ignore[misc]
@@ -149,7 +147,7 @@ async def test_a_mirror_is_removed_when_nobody_reads_it(
 async def test_whoever_reads_a_mirror_for_too_long_is_cut_off(
     forge: Forge, desk: RecordingDesk, worker: Running, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving, "PATIENCE", 0.1)
+    monkeypatch.setattr(tunnel_sender, "PATIENCE", 0.1)
     forge.create("one", {"a.txt": b"alpha\n"})
     await hold(forge, desk, "src_1")
     with pytest.raises(Unavailable, match="broke off"):
@@ -179,7 +177,7 @@ async def test_a_delta_is_taken(worker: Running, way: Way, tmp_path: Path) -> No
 async def test_too_many_at_once_are_declined(
     forge: Forge, desk: RecordingDesk, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving, "AT_ONCE", 2)
+    monkeypatch.setattr(tunnel_sender, "AT_ONCE", 2)
     forge.create("one", {"a.txt": b"alpha\n"})
     await hold(forge, desk, "src_1")
     async with way.opened(GitOf("src_1")) as one, way.opened(GitOf("src_1")) as two:

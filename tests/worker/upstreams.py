@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from skep.model.credential import Key
-from skep.model.source import Failure, Held
-from skep.sources.base import Ask, Look, Moved, Report, Same
+from skep.sources.model import Failure, Held, Key
+from skep.sources.source_type import Ask, Look, Moved, Report, Same
 
 
 class MemoryKind:

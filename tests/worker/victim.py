@@ -5,14 +5,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.link.messages import Fetched, Outcome
-from skep.model.source import Failure, Held
-from skep.sources.base import Moved, Report
-from skep.sources.git.kind import GitKind
-from skep.worker import service
-from skep.worker.store import Store
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes import worker
+from skep.rpc.messages import Fetched, Outcome
+from skep.sources.git.source_type import GitKind
+from skep.sources.model import Failure, Held
+from skep.sources.polling.store import Store
+from skep.sources.source_type import Moved, Report
 
 SETTINGS = Settings(allow_networks=("127.0.0.0/8",), poll_min=0.05, poll_max=0.2, beat_every=0.2)
 
@@ -45,9 +45,9 @@ class Silent(Store):
 async def main() -> None:
     data, clock = Path(sys.argv[1]), SystemClock()
     kinds = {"git": Victim(SETTINGS, data, clock)}
-    await service.Worker(SETTINGS, data, sys.argv[2], "token", clock, kinds).run()
+    await worker.Worker(SETTINGS, data, sys.argv[2], "token", clock, kinds).run()
 
 
 if __name__ == "__main__":
-    service.Store = Silent  # type: ignore[attr-defined]
+    worker.Store = Silent  # type: ignore[attr-defined]
     asyncio.run(main())

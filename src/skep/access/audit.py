@@ -2,10 +2,10 @@
 
 import asyncio
 
-from skep.clock import Clock
-from skep.engines.db.base import Database, Tx, insert
-from skep.model.answers import Audited, Page, shown_before
-from skep.model.caller import Caller
+from skep.base.answers import Audited, Page, shown_before
+from skep.base.caller import Caller
+from skep.base.clock import Clock
+from skep.storage.database import Database, Tx, insert
 
 _KEEP_SECONDS, _SWEEP_SECONDS = 90 * 86_400.0, 3_600.0
 

@@ -8,12 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
-from skep.analysis.facts import Facts
-from skep.analysis.licence import is_licence_file
-from skep.analysis.marks import marks_of
-from skep.analysis.syntax import Function
-from skep.model.report import FileSize, Hot, LanguageShare, Report, Share
-from skep.model.search import GENERATED, TEST, VENDORED
+from skep.analysis.model import FileSize, Hot, LanguageShare, Report, Share
+from skep.languages.blob_facts import Facts, Function, is_licence_file
+from skep.languages.languages import marks_of
+from skep.storage.code_index.model import GENERATED, TEST, VENDORED
 
 _MOST_HOT, _MOST_FILES, _MOST_LICENCES = 20, 20, 20
 _LONGEST_NAME = 200

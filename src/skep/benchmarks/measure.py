@@ -16,11 +16,11 @@ from statistics import median
 
 import msgspec
 
-from skep.benchmarks.pairs import compare
-from skep.globs import compile_globs
-from skep.model.benchmark import Measure
-from skep.model.result import Draft
-from skep.results.readers import read
+from skep.base.globs import compile_globs
+from skep.benchmarks.api import Measure
+from skep.benchmarks.step_detection import compare
+from skep.results.api import Draft
+from skep.results.fields import read
 
 _OUT = "results.jsonl"
 _MOST_VALUES = 50

@@ -1,23 +1,136 @@
 """Benchmarks: which there are, and what people want of them. What generates their contexts is in `generating`."""
 
+import math
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
+from urllib.parse import urlsplit
 
 import msgspec
 
 from skep.access.audit import note
-from skep.benchmarks.checking import check
-from skep.benchmarks.tables import STEPS, benchmark_of, channel, step_of
-from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value, insert, one_row, update
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound
-from skep.model.answers import Page
-from skep.model.benchmark import Benchmark, BenchmarkSpec, BenchmarkState, Step, Want
-from skep.model.caller import SYSTEM, Caller
-from skep.model.ids import new_id
+from skep.base.answers import Page
+from skep.base.caller import SYSTEM, Caller
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
+from skep.base.globs import compile_globs
+from skep.base.ids import new_id
+from skep.benchmarks.api import Benchmark, BenchmarkSpec, BenchmarkState, Step, Want
 from skep.sources.service import Sources
+from skep.storage.database import Database, Row, Tx, Value, insert, one_row, struct_of, update
 from skep.tasks.contexts import abort_context
-from skep.tasks.moves import WORK
-from skep.tasks.tables import bucket_of
+from skep.tasks.selector import parse
+from skep.tasks.transitions import WORK, bucket_of
+
+# What may be wrong with a benchmark is said when it is made. Pure.
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_LARGEST = 100_000
+MOST_VARIANTS = 64
+#: field -> least and most
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "points": (0, 9_000),
+    "repetitions": (1, 1000),
+    "warmup": (0, 100),
+    "timeout": (1, 10**7),
+    "parallel": (1, 100),
+    "per_hour": (1, 9_000),
+    "least": (0, 10),
+}
+
+
+def check(spec: BenchmarkSpec) -> None:
+    if not _NAME.fullmatch(spec.name):
+        raise BadInput(f"{spec.name[:80]!r} is no name for a benchmark", hint="small letters, digits, and . _ - inside")
+    if len(msgspec.json.encode(spec)) > _LARGEST:
+        raise TooLarge(f"benchmark {spec.name!r} has more than {_LARGEST:,} bytes")
+    if bool(spec.command or spec.package) == bool(spec.code):
+        raise BadInput(f"benchmark {spec.name!r} needs a command, a package or code", hint="see docs/benchmarks.md")
+    if any("\0" in word or not word for word in (*spec.command, *spec.build)):
+        raise BadInput(f"benchmark {spec.name!r}: a word of its commands is empty or has a zero byte")
+    if (spec.mode == "range") != bool(spec.range) or (spec.range and not all(ends(spec.range))):
+        raise BadInput(
+            f"benchmark {spec.name!r}: mode range needs a range, and no other does", hint="such as v1.0..main"
+        )
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(spec, name)
+        if not (math.isfinite(value) and least <= value <= most):
+            raise BadInput(f"benchmark {spec.name!r}: {name} = {value}; {least:g} to {most:g} are allowed")
+    if math.prod(map(len, spec.matrix.values())) not in range(1, MOST_VARIANTS + 1):
+        raise BadInput(f"benchmark {spec.name!r}: its matrix has no or more than {MOST_VARIANTS} combinations")
+    for variable in (*spec.matrix, *spec.environment):
+        if not _VARIABLE.fullmatch(variable) or variable.startswith("SKEP_"):
+            raise BadInput(f"{variable[:80]!r} is no variable to be set", hint="letters, digits and _; not SKEP_…")
+    if spec.webhook and urlsplit(spec.webhook).scheme not in ("http", "https"):
+        raise BadInput(f"webhook {spec.webhook[:80]!r} is no http or https URL")
+    if spec.metrics:
+        compile_globs(spec.metrics, "metrics")
+    parse(spec.selector)
+
+
+def ends(range: str) -> tuple[str, str]:
+    """OLD and NEW of `OLD..NEW`."""
+    old, _, new = range.partition("..")
+    return old, new
+
+
+def variants(spec: BenchmarkSpec) -> list[dict[str, str]]:
+    """Every combination of the matrix."""
+    return [dict(zip(spec.matrix, values, strict=True)) for values in product(*spec.matrix.values())]
+
+
+# The tables of benchmarks, and rows <-> structs.
+
+STEPS = [
+    """
+    CREATE TABLE benchmark (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, source TEXT NOT NULL, origin TEXT NOT NULL,
+        private BIGINT NOT NULL, spec BYTEA NOT NULL, bucket BIGINT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
+        generator TEXT NOT NULL, resubmits BIGINT NOT NULL, resubmit_at DOUBLE PRECISION NOT NULL, recent TEXT NOT NULL,
+        contexts BIGINT NOT NULL, failed BIGINT NOT NULL, saved BYTEA NOT NULL, wants BYTEA NOT NULL,
+        created_at DOUBLE PRECISION NOT NULL
+    );
+    CREATE INDEX benchmark_running ON benchmark (bucket) WHERE state = 'running';
+    CREATE TABLE generated (
+        benchmark TEXT NOT NULL, key TEXT NOT NULL, context TEXT NOT NULL, state TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL, PRIMARY KEY (benchmark, key)
+    );
+    CREATE INDEX generated_running ON generated (benchmark) WHERE state = 'RUNNING';
+    CREATE INDEX generated_at ON generated (benchmark, at);
+    CREATE TABLE step (
+        id TEXT PRIMARY KEY, benchmark TEXT NOT NULL, series TEXT NOT NULL, made_at DOUBLE PRECISION NOT NULL,
+        state TEXT NOT NULL, body BYTEA NOT NULL, webhook TEXT NOT NULL, tries BIGINT NOT NULL,
+        next_try DOUBLE PRECISION NOT NULL
+    );
+    CREATE INDEX step_benchmark ON step (benchmark, series, made_at);
+    CREATE INDEX step_owed ON step (next_try) WHERE webhook <> '' AND state = 'told';
+    CREATE TABLE evaluation (
+        id TEXT PRIMARY KEY, task TEXT NOT NULL, benchmark TEXT NOT NULL, source TEXT NOT NULL, name TEXT NOT NULL,
+        mime TEXT NOT NULL, size BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL, UNIQUE (task, name)
+    )
+    """
+]
+
+
+@lru_cache(maxsize=1024)
+def spec_of(spec: bytes) -> BenchmarkSpec:
+    return msgspec.json.decode(spec, type=BenchmarkSpec)
+
+
+def benchmark_of(row: Row) -> Benchmark:
+    return struct_of(Benchmark, row, spec=spec_of(bytes(row["spec"])))
+
+
+def step_of(row: Row) -> Step:
+    return msgspec.structs.replace(msgspec.json.decode(row["body"], type=Step), state=row["state"])
+
+
+def channel(benchmark: str) -> str:
+    """Rung when somebody wants something of a benchmark, or a context of it has ended."""
+    return f"benchmark:{benchmark}"
+
 
 MOST_BENCHMARKS = 1_000
 _MOST_WANTS = 100

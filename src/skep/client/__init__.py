@@ -11,8 +11,38 @@ from skep.client.client import Client
 if TYPE_CHECKING:
     from skep.client.asynchronous import AsyncClient, AsyncConsumer, AsyncProducer
     from skep.client.consumer import Consumer
+    from skep.client.legacy_queue import MyConsumer, MyProducer
     from skep.client.producer import Producer
-    from skep.client.queue import MyConsumer, MyProducer
+
+#: where the modules stand that are named in tables
+_MODULES = {
+    "async_space": "skep.client.async_space",
+    "asynchronous": "skep.client.asynchronous",
+    "benchmarks": "skep.client.benchmarks",
+    "client": "skep.client.client",
+    "consumer": "skep.client.consumer",
+    "credentials": "skep.client.credentials",
+    "dataone": "skep.client.dataone",
+    "keeper": "skep.client.consumer",
+    "line": "skep.client.producer",
+    "lists": "skep.client.lists",
+    "packages": "skep.client.packages",
+    "patience": "skep.client.transport",
+    "producer": "skep.client.producer",
+    "queue": "skep.client.legacy_queue",
+    "readings": "skep.client.consumer",
+    "results": "skep.client.results",
+    "rules": "skep.client.rules",
+    "searches": "skep.client.searches",
+    "sending": "skep.client.producer",
+    "spaces": "skep.client.spaces",
+    "tasks": "skep.client.tasks",
+    "topics": "skep.client.topics",
+    "transport": "skep.client.transport",
+    "whereabouts": "skep.client.transport",
+    "workers": "skep.client.workers",
+}
+
 
 __all__ = [
     "AsyncClient",
@@ -38,5 +68,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"skep.client.{_HOMES[name]}"), name)
+        return getattr(import_module(_MODULES[_HOMES[name]]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from skep.base.errors import SkepError
 from skep.client.spaces import Space, TakenTuple
-from skep.errors import SkepError
-from skep.model.space import Field, Fields
+from skep.spaces.api import Field, Fields
 
 T = TypeVar("T")
 _LEASE_SECONDS = 60.0

@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self
 
+from skep.base.errors import SkepError
 from skep.client.async_space import AsyncSpace
 from skep.client.client import Client
 from skep.client.consumer import Consumer, Received
-from skep.client.producer import with_topics
-from skep.client.sending import Failed, Item, Sending, full, item
+from skep.client.producer import Failed, Item, Sending, full, item, with_topics
 from skep.client.topics import Outgoing
-from skep.errors import SkepError
-from skep.model.topic import Posted
+from skep.topics.api import Posted
 
 _END = object()
 #: verbs of one consumer, or of the spaces of a client, at a time

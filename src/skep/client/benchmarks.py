@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from skep.base.answers import Page
+from skep.benchmarks.api import Benchmark, BenchmarkSpec, Evaluation, Step, Want
 from skep.client.transport import API, Noun, pages
-from skep.model.answers import Page
-from skep.model.benchmark import Benchmark, BenchmarkSpec, Evaluation, Step, Want
-from skep.model.result import Series
+from skep.results.api import Series
 
 
 class Benchmarks(Noun):

@@ -8,21 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from skep.client.benchmarks import Benchmarks
-from skep.client.credentials import Credentials
-from skep.client.dataone import DataOne
-from skep.client.lists import Lists
-from skep.client.packages import Packages
-from skep.client.results import Results
-from skep.client.rules import Rules
-from skep.client.searches import SavedSearches
-from skep.client.spaces import Space, Spaces
-from skep.client.tasks import Contexts, Tasks
-from skep.client.topics import Topics
-from skep.client.transport import API, Noun, Query, Transport, pages
-from skep.client.whereabouts import find_token, find_url
-from skep.client.workers import Workers
-from skep.model.answers import (
+from skep.base.answers import (
     Added,
     Audited,
     BulkAnswer,
@@ -37,11 +23,24 @@ from skep.model.answers import (
     Tree,
     Waited,
 )
-from skep.model.caller import Scope, Visibility
-from skep.model.log import Level, LogLine
-from skep.model.search import check_length
-from skep.model.search_answers import Completion, Completions, SearchAnswer
-from skep.model.source import Change, Source
+from skep.base.caller import Scope, Visibility
+from skep.base.log_lines import Level, LogLine
+from skep.client.benchmarks import Benchmarks
+from skep.client.credentials import Credentials
+from skep.client.dataone import DataOne
+from skep.client.lists import Lists
+from skep.client.packages import Packages
+from skep.client.results import Results
+from skep.client.rules import Rules
+from skep.client.searches import SavedSearches
+from skep.client.spaces import Space, Spaces
+from skep.client.tasks import Contexts, Tasks
+from skep.client.topics import Topics
+from skep.client.transport import API, Noun, Query, Transport, find_token, find_url, pages
+from skep.client.workers import Workers
+from skep.search.api import Completion, Completions, SearchAnswer
+from skep.sources.model import Change, Source
+from skep.storage.code_index.model import check_length
 
 
 class Client:

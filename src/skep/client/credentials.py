@@ -1,7 +1,7 @@
 """Credentials through the API: secrets go in and never come out."""
 
 from skep.client.transport import API, Noun
-from skep.model.credential import CredentialInfo, Use
+from skep.sources.model import CredentialInfo, Use
 
 
 class Credentials(Noun):

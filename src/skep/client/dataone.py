@@ -1,7 +1,7 @@
 """DataONE over HTTP."""
 
 from skep.client.transport import API, Noun
-from skep.model.dataone import IndexEdit, Indexing, MemberNode, MemberNodes, NodeEdit, Preview, Story
+from skep.dataone.api import IndexEdit, Indexing, MemberNode, MemberNodes, NodeEdit, Preview, Story
 
 
 class DataOne(Noun):

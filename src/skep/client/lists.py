@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from skep.base.answers import Page
+from skep.base.caller import Visibility
 from skep.client.transport import API, Noun, pages
-from skep.model.answers import Page
-from skep.model.caller import Visibility
-from skep.model.source_list import ListedSource, ListProblem, SourceList
+from skep.sources.model import ListedSource, ListProblem, SourceList
 
 
 class Lists(Noun):

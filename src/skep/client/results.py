@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from skep.base.answers import Page
 from skep.client.transport import API, Noun, pages
-from skep.model.answers import Page
-from skep.model.result import Aggregate, Draft, NewResults, Recorded, Result, Series
+from skep.results.api import Aggregate, Draft, NewResults, Recorded, Result, Series
 
 
 class Results(Noun):

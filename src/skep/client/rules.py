@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from skep.base.answers import Page
 from skep.client.transport import API, Noun, pages
-from skep.model.answers import Page
-from skep.model.rule import Rule, RuleEdit, RuleSpec
-from skep.model.task import Context
+from skep.rules.api import Rule, RuleEdit, RuleSpec
+from skep.tasks.model import Context
 
 
 class Rules(Noun):

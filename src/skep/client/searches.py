@@ -1,7 +1,7 @@
 """Saved searches over HTTP."""
 
 from skep.client.transport import API, Noun
-from skep.model.saved import SavedSearch, Searches, SearchSpec
+from skep.search.api import SavedSearch, Searches, SearchSpec
 
 
 class SavedSearches(Noun):

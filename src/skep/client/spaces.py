@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Self, TypeVar
 from urllib.parse import quote
 
+from skep.base.answers import Page
+from skep.base.errors import NotFound
 from skep.client.transport import API, Noun, Transport, pages
-from skep.errors import NotFound
-from skep.model.answers import Page
-from skep.model.space import Field, Fields, FoundAnswer, GotAnswer, PlacedAnswer, SpaceInfo, Taken, template_of
+from skep.spaces.api import Field, Fields, FoundAnswer, GotAnswer, PlacedAnswer, SpaceInfo, Taken, template_of
 
 T = TypeVar("T")
 #: one request waits this long at most; who waits longer asks again

@@ -6,11 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-from skep.client.patience import Patience, follow
-from skep.client.transport import API, Noun, pages
-from skep.errors import Unavailable
-from skep.model.answers import Output, OutputChunk, Page, Submitted, TaskIds
-from skep.model.task import Context, ContextSpec, ContextState, ContextView, Stream, Task, TaskSpec, TaskState, TaskView
+from skep.base.answers import Output, OutputChunk, Page, Submitted, TaskIds
+from skep.base.errors import Unavailable
+from skep.client.transport import API, Noun, Patience, follow, pages
+from skep.tasks.model import (
+    Context,
+    ContextSpec,
+    ContextState,
+    ContextView,
+    Stream,
+    Task,
+    TaskSpec,
+    TaskState,
+    TaskView,
+)
 
 #: seconds for which the server lets one request wait
 _LONGEST = 60.0

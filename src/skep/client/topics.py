@@ -8,11 +8,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from skep.client.patience import follow
-from skep.client.transport import API, Noun, Transport, pages
-from skep.errors import BadInput, Unavailable
-from skep.model.answers import Page
-from skep.model.topic import (
+from skep.base.answers import Page
+from skep.base.errors import BadInput, Unavailable
+from skep.client.transport import API, Noun, Transport, follow, pages
+from skep.topics.api import (
     Commit,
     Lag,
     LagAnswer,

@@ -2,20 +2,171 @@
 
 import contextlib
 import http.client
+import os
+import random
 import socket
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import SplitResult, quote, urlencode
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
-from skep.client.whereabouts import port_of
-from skep.errors import NeedsToken, SkepError, Unavailable, class_of
-from skep.model.answers import ErrorAnswer, Page
+from skep.base.answers import ErrorAnswer, Page
+from skep.base.errors import BadInput, NeedsToken, SkepError, Unavailable, class_of
+from skep.config.settings import is_loopback
+
+# How long to wait before the next attempt, and when to give up.
+
+T = TypeVar("T")
+
+_FIRST = 0.05
+_MOST = 2.0
+
+
+class Patience:
+    """Pauses double, and are spread so that many clients do not come back at the same moment."""
+
+    def __init__(
+        self,
+        seconds: float | None,
+        *,
+        begun: float | None = None,
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`seconds` after `begun`, or after now, the error is final; None: never."""
+        self._seconds = seconds
+        self._now = now
+        self._chance = chance
+        self._next = _FIRST
+        self._begun = now() if begun is None else begun
+
+    def restart(self) -> None:
+        self._next = _FIRST
+        self._begun = self._now()
+
+    def pause(self, error: Unavailable) -> float:
+        """Seconds to wait, or the error when patience is at its end."""
+        left = None if self._seconds is None else self._begun + self._seconds - self._now()
+        if left is not None and left <= 0:
+            raise error
+        pause, self._next = self._next * (0.5 + self._chance() / 2), min(self._next * 2, _MOST)
+        return pause if left is None else min(pause, left)
+
+
+def follow(events: Callable[[str], Iterator[T | None]], place: Callable[[T], str]) -> Iterator[T]:
+    """What comes after the `place` of the last one, None being a sign of life. Once it has begun it outlives the
+    server's restarts."""
+    last, patience, begun = "", Patience(None), False
+    while True:
+        try:
+            for one in events(last):
+                begun = True
+                patience.restart()
+                if one is not None:
+                    last = place(one)
+                    yield one
+            return
+        except Unavailable as error:
+            if not begun:
+                raise
+            time.sleep(patience.pause(error))
+
+
+def persist(attempt: Callable[[], T], patience: Patience, wait: Callable[[float], object] = time.sleep) -> T:
+    """Attempts until it is done or patience ends; other errors than Unavailable are final at once."""
+    while True:
+        try:
+            return attempt()
+        except Unavailable as error:
+            wait(patience.pause(error))
+
+
+# Where the server is and which token opens it.
+#
+# On one machine nobody should have to copy a token: `skep up` notes under its port, in its user's own state folder,
+# which
+# data folder it serves, and the client of the same user reads `admin.token` there. A token found that way is only ever
+# sent to a loopback address.
+
+DEFAULT_URL = "http://127.0.0.1:7337"
+TOKEN_FILE = "admin.token"  # noqa: S105 - a name, no secret
+
+
+def find_url(url: str | None, environ: Mapping[str, str]) -> SplitResult:
+    text = url or environ.get("SKEP_URL") or DEFAULT_URL
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadInput(f"'{text}' is not the URL of a Skep server", hint=f"SKEP_URL is written like {DEFAULT_URL}")
+    return parts
+
+
+def find_token(token: str | None, url: SplitResult, environ: Mapping[str, str]) -> str:
+    """Empty when there is none: reading may be open all the same."""
+    given = (token or environ.get("SKEP_TOKEN") or "").strip()
+    if given or not is_loopback(url.hostname or ""):
+        return _sendable(given)
+    for folder in _data_folders(port_of(url), environ):
+        try:
+            return _sendable((folder / TOKEN_FILE).read_text(encoding="utf-8").strip())
+        except (OSError, UnicodeDecodeError):
+            continue
+    return ""
+
+
+def _sendable(token: str) -> str:
+    if not (token.isascii() and (token.isprintable() or not token)) or " " in token:
+        raise BadInput("the token holds characters no token has", hint="check SKEP_TOKEN")
+    return token
+
+
+def port_of(url: SplitResult) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _data_folders(port: int, environ: Mapping[str, str]) -> Iterator[Path]:
+    if environ.get("SKEP_DATA"):
+        yield Path(environ["SKEP_DATA"])
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        yield Path(_note(port, environ).read_text(encoding="utf-8"))
+    yield Path("skep-data")
+
+
+def _note(port: int, environ: Mapping[str, str]) -> Path:
+    state = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
+    return Path(state) / "skep" / "servers" / str(port)
+
+
+def advertise(port: int, data: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Called by a server that listens. Without a writable home its users give SKEP_TOKEN or SKEP_DATA."""
+    note = _note(port, environ)
+    try:
+        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = note.with_name(f"{port}.{os.getpid()}")
+        fresh.write_text(str(data.absolute()), encoding="utf-8")
+        fresh.replace(note)
+    except OSError:
+        return
+
+
+def withdraw(port: int, data: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Takes back only its own note: another server may listen on the port by now."""
+    note = _note(port, environ)
+    try:
+        if note.read_text(encoding="utf-8") == str(data.absolute()):
+            note.unlink()
+    except OSError:
+        return
+
 
 API = "/api/v1"
-T = TypeVar("T")
 Query = Mapping[str, str | int | float | Sequence[str] | None]
 _CHUNK = 1 << 18
 _NONE: Mapping[str, str] = MappingProxyType({})

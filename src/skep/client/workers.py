@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from skep.base.answers import MemberToken, NewMemberToken, TaskLoad, WorkerMatch, WorkerView
 from skep.client.transport import API, Noun
-from skep.model.answers import MemberToken, NewMemberToken, TaskLoad, WorkerMatch, WorkerView
 
 
 class Workers(Noun):

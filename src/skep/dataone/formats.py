@@ -7,11 +7,11 @@ from importlib.resources import files
 
 import msgspec
 
-from skep.clock import Clock
+from skep.base.clock import Clock
+from skep.base.errors import SkepError
 from skep.dataone.client import Refused
 from skep.dataone.types import FormatType, MediaType, ObjectFormat, ObjectFormatList
-from skep.engines.db.base import Database, Tx
-from skep.errors import SkepError
+from skep.storage.database import Database, Tx
 
 log = logging.getLogger(__name__)
 

@@ -7,27 +7,164 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from skep.access.audit import note
-from skep.clock import Clock
-from skep.dataone.auditor import audit
-from skep.dataone.fields import HIDDEN, KIND
-from skep.dataone.maps import Maps
+from skep.base.answers import shown_before
+from skep.base.caller import Caller
+from skep.base.clock import Clock
+from skep.base.errors import NotFound, TooLarge
+from skep.dataone.api import Indexing
 from skep.dataone.record import record
-from skep.dataone.science import science
-from skep.dataone.science.ore import resource_map
-from skep.dataone.science.reading import MOST_BYTES, Read
+from skep.dataone.resource_maps import Maps, resource_map
+from skep.dataone.science_formats import science
+from skep.dataone.science_reader import HIDDEN, KIND, MOST_BYTES, PLACES, Read
 from skep.dataone.store import Store
 from skep.dataone.tables import BACKLOG, WAIT, Stored, readers
 from skep.dataone.types import AUTHENTICATED, PUBLIC
-from skep.dataone.withdrawals import Withdrawals
-from skep.engines.db.base import Database, Tx, among, upsert
-from skep.engines.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
-from skep.errors import NotFound, TooLarge
-from skep.model.answers import shown_before
-from skep.model.caller import Caller
-from skep.model.dataone import Indexing
-from skep.model.search_answers import RecordHit, RecordPage
+from skep.search.api import RecordHit, RecordPage
+from skep.storage.database import Database, Tx, among, upsert
+from skep.storage.records.base import MOST_RECORDS, Ask, Found, OneOf, Page, Records
+
+# Compares store and index of records, both ways.
 
 log = logging.getLogger(__name__)
+
+_OBJECTS = """
+    SELECT pid, serial, archived, deleted, (SELECT count(*) FROM backlog
+        WHERE backlog.pid = sysmeta.pid AND work IN ('index', :work)) AS waits
+    FROM sysmeta WHERE pid > :last ORDER BY pid LIMIT :limit
+"""
+
+
+class Findings(msgspec.Struct):
+    """What nobody waited for, by what was wrong with it."""
+
+    #: objects without a record
+    missing: int = 0
+    #: records of what an object was before
+    old: int = 0
+    #: records of what is archived or deleted, or was never there
+    surplus: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.missing + self.old + self.surplus
+
+
+async def audit(store: Store, records: Records, work: str) -> Findings:
+    """Objects that have no record, or an old one, wait for `work` then; records of nothing go."""
+    found, most = Findings(), 0
+    last = ""
+    while rows := await store.db.read(_OBJECTS, last=last, work=work, limit=MOST_RECORDS):
+        last = rows[-1]["pid"]
+        right = {row["pid"]: None if row["archived"] or row["deleted"] else str(row["serial"]) for row in rows}
+        page = await records.search(KIND.name, Ask(only=(OneOf("id", list(right)),), limit=len(right)))
+        have = {one.id: one.values.get("state") for one in page.records}
+        waiting = {row["pid"] for row in rows if row["waits"]}
+        wrong = [pid for pid, state in right.items() if have.get(pid) != state and pid not in waiting]
+        if wrong:
+            await store.again(work, wrong)
+        found.missing += sum(pid not in have for pid in wrong)
+        found.surplus += sum(right[pid] is None for pid in wrong)
+        found.old += sum(pid in have and right[pid] is not None for pid in wrong)
+        most += sum(state is not None or pid in have for pid, state in right.items())
+    if (await records.search(KIND.name, Ask(limit=0))).total > most:
+        found.surplus += await _disown(store, records)
+    if found.total:
+        log.warning("records were missing, old or of nothing", extra=msgspec.structs.asdict(found))
+    return found
+
+
+async def _disown(store: Store, records: Records) -> int:
+    """Remove the records of objects that the store has never heard of, as after it was restored."""
+    removed, parts = 0, [(0, PLACES)]
+    while parts:
+        low, end = parts.pop()
+        page = await records.search(KIND.name, Ask(f"place:[{low} TO {end - 1}]", limit=MOST_RECORDS))
+        if page.total > MOST_RECORDS and end - low > 1:
+            parts += [(low, (low + end) // 2), ((low + end) // 2, end)]
+            continue
+        known = await store.get_many([one.id for one in page.records], deleted=True)
+        if gone := [one.id for one in page.records if one.id not in known]:
+            await records.delete(KIND.name, OneOf("id", gone))
+        removed += len(gone)
+    return removed
+
+
+# What fewer may find than before leaves an index before the next answer, whenever it is indexed again.
+
+#: numbers that are gone through at a time
+_WITHDRAWALS_AT_ONCE = 1_000
+#: what is narrowed once more has another number: whoever looks for all that was narrowed up to now looks up to here
+_ANY = (1 << 63) - 1
+_NEWEST = "SELECT narrowed FROM sysmeta WHERE narrowed > :since ORDER BY narrowed DESC LIMIT 1"
+#: the objects themselves; and whatever a map that is private now says something of, and the versions before and after
+#: an object that is: their records tell of it
+_NARROWED = """
+    WITH fewer AS (SELECT pid, public, obsoletes, obsoleted_by FROM sysmeta
+        WHERE narrowed > :since AND narrowed <= :upto),
+    said AS (SELECT one, other FROM relation JOIN fewer ON fewer.pid = relation.map WHERE fewer.public = 0),
+    named AS (SELECT one AS id FROM said UNION SELECT other FROM said UNION SELECT obsoletes FROM fewer WHERE public = 0
+        UNION SELECT obsoleted_by FROM fewer WHERE public = 0)
+    SELECT pid FROM fewer UNION SELECT pid FROM sysmeta WHERE pid IN (SELECT id FROM named)
+    UNION SELECT pid FROM sysmeta WHERE series IN (SELECT id FROM named)
+"""
+
+
+class Withdrawals:
+    def __init__(self, db: Database, clock: Clock, records: Records, work: str) -> None:
+        """`work`: by which objects wait for this index."""
+        self._db = db
+        self._clock = clock
+        self._records = records
+        self._work = work
+        #: everything up to this number has left the index
+        self._done = 0
+        #: whoever puts records holds it: what was read before something was withdrawn must not come after that
+        self.lock = asyncio.Lock()
+
+    async def start(self) -> None:
+        """An index that is not known yet begins with the first of all."""
+        rows = await self._db.read("SELECT upto FROM withdrawn WHERE work = :work", work=self._work)
+        self._done = rows[0]["upto"] if rows else 0
+
+    async def catch_up(self) -> int:
+        """Withdraw what was narrowed since the last time; the number of the last."""
+        newest = await self._newest(self._done)
+        while self._done < newest:
+            async with self.lock:
+                upto = min(newest, self._done + _WITHDRAWALS_AT_ONCE)
+                if self._done < upto:
+                    pids = await self._between(self._done, upto if upto < newest else _ANY)
+                    await self._withdraw(pids, upto)
+        return self._done
+
+    async def take(self, pids: Collection[str]) -> None:
+        """These, whose records tell more than they should."""
+        async with self.lock:
+            await self._withdraw(pids, self._done)
+
+    async def since(self, number: int) -> set[str]:
+        """Objects that must not have a record made of what was known at this number."""
+        return await self._between(number, _ANY) if await self._newest(number) > number else set()
+
+    async def _newest(self, since: int) -> int:
+        rows = await self._db.read(_NEWEST, since=since)
+        return int(rows[0]["narrowed"]) if rows else since
+
+    async def _between(self, since: int, upto: int) -> set[str]:
+        return {row["pid"] for row in await self._db.read(_NARROWED, since=since, upto=upto)}
+
+    async def _withdraw(self, pids: Collection[str], upto: int) -> None:
+        """They wait for those who may still find them."""
+        await self._records.delete(KIND.name, OneOf("id", sorted(pids)))
+
+        async def work(tx: Tx) -> None:
+            now = self._clock.now()
+            await tx.many(WAIT, [{"work": self._work, "pid": pid, "now": now} for pid in sorted(pids)])
+            await upsert(tx, "withdrawn", "work", work=self._work, upto=upto)
+
+        await self._db.write(work)
+        self._done = upto
+
 
 WORK = "index"
 STEPS = [

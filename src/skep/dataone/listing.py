@@ -6,12 +6,11 @@ from functools import partial
 
 import msgspec
 
-from skep.dataone.asks import Harvest, Listed, Queued
-from skep.dataone.client import BUSY, NodeClient, Refused
+from skep.dataone.client import BUSY, NodeClient, Refused, Window, choose
+from skep.dataone.rpc import Harvest, Listed, Queued
 from skep.dataone.types import ObjectInfo, ObjectList
-from skep.dataone.windows import Window, choose
-from skep.model.source import Failure, Held
-from skep.sources.base import Ask
+from skep.sources.model import Failure, Held
+from skep.sources.source_type import Ask
 
 log = logging.getLogger(__name__)
 

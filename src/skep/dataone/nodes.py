@@ -3,16 +3,16 @@
 import msgspec
 
 from skep.access.audit import note
-from skep.clock import Clock
-from skep.dataone.quartz import cron_of
+from skep.base.caller import Caller
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound
+from skep.dataone.api import Limits, MemberNode, NodeEdit
+from skep.dataone.source_type import cron_of
 from skep.dataone.tables import welcome
 from skep.dataone.types import Node, Synchronization
-from skep.engines.db.base import Database, Row, Tx, Value
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound
-from skep.fleet.service import Fleet
-from skep.model.caller import Caller
-from skep.model.dataone import Limits, MemberNode, NodeEdit
+from skep.fleet.members import Fleet
 from skep.sources.service import Sources
+from skep.storage.database import Database, Row, Tx, Value
 
 KIND = "dataone"
 #: an order that led to nothing is repeated after so long, and then twice as long each time

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Mapping
 from zlib import crc32
 
-from skep.dataone.fields import TEXTS
-from skep.dataone.pids import encode
-from skep.dataone.science.reading import Read
+from skep.dataone.encoding import encode
+from skep.dataone.science_reader import TEXTS, Read
 from skep.dataone.tables import Stored, readers
 from skep.dataone.types import PUBLIC, Permission, SystemMetadata
-from skep.engines.records.base import Record, Value
+from skep.storage.records.base import Record, Value
 
 _BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
 _GEOHASH = 9

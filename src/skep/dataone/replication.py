@@ -6,19 +6,237 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from skep.clock import Clock
-from skep.dataone.asks import Errand, Ran
+from skep.base.caller import Caller
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound
+from skep.dataone.apply_batch import pause
+from skep.dataone.encoding import encode, parse, render
 from skep.dataone.nodes import Nodes
-from skep.dataone.pids import encode
-from skep.dataone.replicas import OVER, Replicas
-from skep.dataone.settle import pause
+from skep.dataone.rpc import Errand, Ran
 from skep.dataone.store import Store
-from skep.dataone.tables import AUDIT, OPEN, UNMET, WAIT, WORKED, Stored, alone
-from skep.dataone.targets import Load, may_have, plan
-from skep.dataone.types import Checksum, Node, ReplicaStatus
-from skep.dataone.xml import parse, render
-from skep.engines.db.base import Database, Row, Tx, Value, among
-from skep.errors import BadInput
+from skep.dataone.tables import AUDIT, BACKLOG, HISTORY, OPEN, TOUCH, UNMET, WAIT, WORKED, Stored, alone, decode_meta
+from skep.dataone.types import Checksum, Node, Replica, ReplicaStatus, ReplicationPolicy, SystemMetadata
+from skep.storage.database import Database, Row, Tx, Value, among
+
+# Copies of objects at other nodes, as their nodes tell of them.
+
+#: as far as a copy is concerned it is over, until it is asked for again
+OVER = ("failed", "invalidated")
+
+
+class Replicas:
+    def __init__(self, db: Database, clock: Clock, store: Store, nodes: Nodes) -> None:
+        self._db = db
+        self._clock = clock
+        self._store = store
+        self._nodes = nodes
+
+    async def status(
+        self, caller: Caller, pid: str, urn: str, status: ReplicaStatus, checksum: Checksum | None = None
+    ) -> None:
+        """A target says how far it is; only what was asked of it can be completed."""
+        await self._nodes.speaks(caller, urn)
+
+        async def work(tx: Tx) -> None:
+            await alone(tx)
+            rows = await tx.rows("SELECT status FROM replica WHERE pid = :pid AND node = :node", pid=pid, node=urn)
+            if not rows or rows[0]["status"] == "invalidated":
+                raise NotFound(f"{urn} was not asked to replicate {pid}")
+            known = await tx.rows("SELECT algorithm, checksum FROM sysmeta WHERE pid = :pid", pid=pid)
+            ours = Checksum(known[0]["checksum"], known[0]["algorithm"])
+            if status == "completed" and checksum is not None and ours.agrees(checksum) is False:
+                raise BadInput(f"the copy of {pid} at {urn} has another checksum")
+            if status in (*OPEN, rows[0]["status"]):
+                return  # it has yet to say something that we did not know
+            # what it says is checked at once
+            now = self._clock.now()
+            await self.set(tx, pid, urn, status, now, due=now if status == "completed" else None)
+
+        await self._db.write(work)
+
+    async def put(self, caller: Caller, pid: str, replica: Replica, serial: int) -> None:
+        """What is known of one copy, as long as nothing else changed meanwhile. A node makes itself no holder: it could
+        read then what is private, and nobody else would be asked."""
+        urn, status = replica.replica_member_node, replica.replication_status
+        await self._nodes.speaks(caller, urn)
+
+        async def work(tx: Tx) -> None:
+            await self._expect(tx, pid, serial)
+            now = self._clock.now()
+            sql = "SELECT status, due FROM replica WHERE pid = :pid AND node = :node"
+            known = await tx.rows(sql, pid=pid, node=urn)
+            if not caller.may("admin"):
+                if not known or known[0]["status"] == "invalidated":
+                    raise NotFound(f"{urn} was not asked to replicate {pid}")
+                if status in OPEN:
+                    return  # as in `status`
+            await tx.rows(
+                "INSERT INTO replica (pid, node, status, verified, tries) VALUES (:pid, :node, 'queued', 0, 0) "
+                "ON CONFLICT (pid, node) DO NOTHING",
+                pid=pid,
+                node=urn,
+            )
+            # what is completed is checked, and who is yet to make a copy is asked: again when it would have been
+            asked = status in OPEN and known and known[0]["status"] in OPEN
+            due = (known[0]["due"] if asked else None) or now
+            await self.set(tx, pid, urn, status, now, None if status in OVER else due)
+
+        await self._db.write(work)
+
+    async def remove(self, caller: Caller, pid: str, urn: str, serial: int) -> None:
+        caller.need("admin")
+
+        async def work(tx: Tx) -> None:
+            await self._expect(tx, pid, serial)
+            # not forgotten: a sibling that has not heard of it yet would tell us of the copy again
+            await self.set(tx, pid, urn, "invalidated", self._clock.now())
+
+        await self._db.write(work)
+
+    async def policy(self, caller: Caller, pid: str, policy: ReplicationPolicy, serial: int) -> None:
+        """Another policy for an object: for whoever may change who may do what with it."""
+
+        async def work(tx: Tx) -> None:
+            row, now = await self._expect(tx, pid, serial), self._clock.now()
+            meta = decode_meta(row["body"])
+            if not caller.may("admin") and not meta.may("changePermission", frozenset({caller.subject})):
+                raise NotAllowed(f"'{caller.subject}' must not change {pid}")
+            # newer than what was harvested, and older than whatever its node says next
+            date = (meta.date_sys_metadata_modified or 0) + 1
+            meta = msgspec.structs.replace(
+                meta, replication_policy=policy, date_sys_metadata_modified=date, serial_version=serial + 1
+            )
+            body = msgspec.msgpack.encode(meta)
+            sql = "UPDATE sysmeta SET body = :body, modified = :date WHERE pid = :pid"
+            await tx.rows(sql, body=body, date=date, pid=pid)
+            await tx.rows(HISTORY, pid=pid, serial=serial + 1, now=now, urn=self._store.cn, body=body)
+            await self.set(tx, pid, "", "queued", now)
+
+        await self._db.write(work)
+
+    async def authorised(self, pid: str, subject: str) -> bool:
+        """Was a node that speaks as this subject asked to copy it?"""
+        nodes = {node.identifier for node in await self._nodes.all() if subject in node.subject}
+        sql = "SELECT node FROM replica WHERE pid = :pid AND status IN ('queued', 'requested')"
+        return any(row["node"] in nodes for row in await self._db.read(sql, pid=pid))
+
+    async def _expect(self, tx: Tx, pid: str, serial: int) -> Row:
+        await alone(tx)
+        rows = await tx.rows("SELECT serial, body FROM sysmeta WHERE pid = :pid AND deleted = 0", pid=pid)
+        if not rows:
+            raise NotFound(f"there is no object {pid}")
+        if rows[0]["serial"] != serial:
+            raise Conflict(f"{pid} is at serialVersion {rows[0]['serial']}, not {serial}")
+        return rows[0]
+
+    async def set(
+        self, tx: Tx, pid: str, urn: str, status: ReplicaStatus, now: float, due: float | None = None
+    ) -> None:
+        """`due`: when it is checked. After one that failed, others are asked."""
+        await tx.rows(
+            "UPDATE replica SET status = :status, verified = :verified, due = CAST(:due AS DOUBLE PRECISION) "
+            "WHERE pid = :pid AND node = :node",
+            status=status,
+            verified=int(now * 1000),
+            due=due,
+            pid=pid,
+            node=urn,
+        )
+        await tx.rows(TOUCH, serial=0, stamp=int(now * 1000), pid=pid)
+        await tx.many(WAIT, [{"work": work, "pid": pid, "now": now} for work in ("index", "replicate")])
+        tx.ring(BACKLOG)
+
+
+# Who is asked for copies of an object (pure): as many nodes as its policy wants, the best of those that can.
+
+#: requests that one node has open
+MOST_OPEN = 10
+#: a node of which fewer copies than this succeed is asked after all others
+_RELIABLE = 0.8
+_COUNTED = ("queued", "requested", "completed")
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What a node has to do with our copies already."""
+
+    #: requests that it has not answered
+    open: int = 0
+    #: of copies that it holds or was asked for
+    bytes: int = 0
+    #: of late, those that it made and those that it failed to make
+    made: int = 0
+    failed: int = 0
+
+    @property
+    def reliable(self) -> bool:
+        return self.made >= _RELIABLE * (self.made + self.failed)
+
+    def asked(self, size: int) -> "Load":
+        return msgspec.structs.replace(self, open=self.open + 1, bytes=self.bytes + size)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    #: best first
+    ask: list[str]
+    #: copies for which nobody can be asked now
+    lacking: int = 0
+    #: somebody could be, but has enough to do
+    busy: bool = False
+
+
+def wanted(meta: SystemMetadata) -> int:
+    """Copies. An archived object keeps those it has, and gets no others."""
+    policy = meta.replication_policy
+    return policy.number_replicas if policy and policy.replication_allowed and not meta.archived else 0
+
+
+def may_have(meta: SystemMetadata, urn: str) -> bool:
+    """May this node be asked for a copy, as far as the object is concerned?"""
+    policy = meta.replication_policy
+    return policy is not None and wanted(meta) > 0 and urn not in policy.blocked_member_node
+
+
+def plan(meta: SystemMetadata, nodes: Sequence[Node], held: Collection[str], loads: Mapping[str, Load]) -> Plan:
+    """`held`: who has a copy, was asked for one, or failed not long ago."""
+    policy = meta.replication_policy
+    if policy is None or not wanted(meta):
+        return Plan([])
+    # neither the original nor we are counted as copies
+    others = {node.identifier for node in nodes} - {meta.authoritative_member_node}
+    copies = [r for r in meta.replica if r.replication_status in _COUNTED and r.replica_member_node in others]
+    more = max(0, wanted(meta) - len(copies))
+    fit = [
+        node.identifier
+        for node in nodes
+        if node.identifier in others - {*held} and _takes(node, meta, policy, loads.get(node.identifier, Load()))
+    ]
+    order = {urn: n for n, urn in enumerate(policy.preferred_member_node)}
+
+    def rank(urn: str) -> tuple[bool, int, int, str]:
+        load = loads.get(urn, Load())
+        return not load.reliable, order.get(urn, len(order)), load.open, urn
+
+    free = sorted((urn for urn in fit if loads.get(urn, Load()).open < MOST_OPEN), key=rank)[:more]
+    lacking = more - len(free)
+    return Plan(free, lacking, lacking > 0 and len(fit) > len(free))
+
+
+def _takes(node: Node, meta: SystemMetadata, wish: ReplicationPolicy, load: Load) -> bool:
+    services = node.services.service if node.services else ()
+    if not node.replicate or node.state != "up" or node.identifier in wish.blocked_member_node:
+        return False
+    if not any(one.name == "MNReplication" and one.available for one in services):
+        return False
+    policy = node.node_replication_policy
+    if policy is None:
+        return True
+    return (
+        (policy.max_object_size is None or meta.size <= policy.max_object_size)
+        and (policy.space_allocated is None or load.bytes + meta.size <= policy.space_allocated)
+        and (not policy.allowed_node or meta.authoritative_member_node in policy.allowed_node)
+        and (not policy.allowed_object_format or meta.format_id in policy.allowed_object_format)
+    )
+
 
 #: seconds until a target is asked again for what it said nothing of, or failed to copy; then once a week
 AGAIN = (0.0, 1_200.0, 7_200.0, 28_800.0, 86_400.0, 86_400.0, 86_400.0, 604_800.0)

@@ -5,20 +5,19 @@ import time
 
 import msgspec
 
+from skep.base.caller import Caller
+from skep.base.errors import NotAllowed, NotFound
 from skep.dataone import solr
-from skep.dataone.copies import Copies
-from skep.dataone.harvests import Harvests
+from skep.dataone.encoding import encode
+from skep.dataone.harvests import Harvests, Previews
+from skep.dataone.hosted_replicas import Copies
 from skep.dataone.index import RecordIndex, subjects
 from skep.dataone.nodes import Nodes
-from skep.dataone.pids import encode
-from skep.dataone.preview import Previews
 from skep.dataone.replication import Replication
 from skep.dataone.store import Store
 from skep.dataone.tables import Stored
 from skep.dataone.types import Node, ObjectList, ObjectLocation, ObjectLocationList, Service, Services
-from skep.engines.records.base import MOST_DEPTH, MOST_RECORDS, Ask, Found, Page
-from skep.errors import NotAllowed, NotFound
-from skep.model.caller import Caller
+from skep.storage.records.base import MOST_DEPTH, MOST_RECORDS, Ask, Found, Page
 
 #: seconds between two looks at who is due, and between sweeps
 _PACE, _SWEEP_EVERY = 2.0, 3_600.0

@@ -12,11 +12,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
-from skep.dataone.fields import BY_NAME, HIDDEN
-from skep.dataone.moments import instant, moment
-from skep.dataone.xml import printable
-from skep.engines.records.base import MOST_DEPTH, Found, Value
-from skep.errors import BadInput
+from skep.base.errors import BadInput
+from skep.dataone.encoding import instant, moment, printable
+from skep.dataone.science_reader import BY_NAME, HIDDEN
+from skep.storage.records.base import MOST_DEPTH, Found, Value
 
 Params = Sequence[tuple[str, str]]
 #: every record has it

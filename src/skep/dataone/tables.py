@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from skep.dataone.series import Version
+from skep.dataone.decision import Version
 from skep.dataone.types import AUTHENTICATED, FormatType, Replica, SystemMetadata
-from skep.engines.db.base import Row, Tx, Value
+from skep.storage.database import Row, Tx, Value
 
 STEPS = [
     """

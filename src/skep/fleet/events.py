@@ -1,6 +1,6 @@
 """Ups and downs of members, the newest of each: who goes down often is given less."""
 
-from skep.engines.db.base import Tx
+from skep.storage.database import Tx
 
 #: how many are remembered of a member, and for how long downs count against it
 _MOST, UNSTABLE_SECONDS = 100, 3_600.0

@@ -7,18 +7,23 @@ archive claims: what it unfolds to is counted while it is read.
 import errno
 import gzip
 import io
+import re
 import shutil
 import stat
 import struct
 import tarfile
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from skep.errors import BadInput, NoSpace, TooLarge, Unavailable
-from skep.model.package import MANIFEST
+import msgspec
+
+from skep.base.errors import BadInput, NoSpace, TooLarge, Unavailable
+from skep.packages.api import MANIFEST, Manifest
+from skep.tasks.model import ContextSpec, TaskSpec
 
 _BLOCK = 1 << 16
 _LONGEST_NAME, _DEEPEST = 500, 32
@@ -224,3 +229,79 @@ def _in_tar(source: Any) -> Iterator[_Entry]:
 
 def _no_file(name: str) -> BadInput:
     return BadInput(f"{name[:100]!r} is neither a file nor a folder", hint="packages hold no links and no devices")
+
+
+# `skep-package.toml`: read, and checked. Pure.
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_HINT = "letters, digits and . _ + - inside, at most 100"
+
+
+def parse(body: bytes) -> Manifest:
+    try:
+        manifest = msgspec.convert(tomllib.loads(body.decode()), Manifest)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, msgspec.ValidationError) as error:
+        raise BadInput(f"{MANIFEST}: {error}") from None
+    for what in ("group", "name", "version"):
+        if not _NAME.fullmatch(text := getattr(manifest, what)):
+            raise BadInput(f"{MANIFEST}: {text[:80]!r} is no {what}", hint=_HINT)
+    for name, argv in manifest.commands.items():
+        if not _NAME.fullmatch(name) or not argv or not argv[0]:
+            raise BadInput(
+                f"{MANIFEST}: the command {name[:80]!r} says nothing to run", hint='run = ["python3", "run.py"]'
+            )
+    return manifest
+
+
+def split(ref: str) -> tuple[str, str, str]:
+    parts = ref.split("/")
+    if len(parts) != 3 or not all(_NAME.fullmatch(part) for part in parts):
+        raise BadInput(f"{ref[:100]!r} is no package", hint="GROUP/NAME/VERSION")
+    return parts[0], parts[1], parts[2]
+
+
+def context(manifest: Manifest, template: str, properties: dict[str, str]) -> ContextSpec:
+    """What a template asks for; of the properties those given here win."""
+    if template in manifest.contexts:
+        spec = manifest.contexts[template]
+    elif template in manifest.tasks:
+        spec = ContextSpec(template, (manifest.tasks[template],))
+    else:
+        known = ", ".join((*manifest.contexts, *manifest.tasks)) or "none"
+        raise BadInput(f"{manifest.ref} has no template {template[:80]!r}", hint=f"it has: {known}")
+    return msgspec.structs.replace(
+        spec,
+        tasks=tuple(_own(manifest, task) for task in spec.tasks),
+        templates={name: _own(manifest, task) for name, task in (manifest.tasks | spec.templates).items()},
+        properties=spec.properties | properties,
+    )
+
+
+def _own(manifest: Manifest, task: TaskSpec) -> TaskSpec:
+    return msgspec.structs.replace(task, package=manifest.ref) if task.command and not task.package else task
+
+
+# From a folder to a package: the same folder gives the same bytes.
+
+
+def build(folder: Path, into: Path, bounds: Bounds) -> Manifest:
+    """A tar.gz at `into`, looked at as a server would."""
+    if not (folder / MANIFEST).is_file():
+        raise BadInput(f"there is no {MANIFEST} in {folder}", hint="it names the package and its commands")
+    paths = [path for path in sorted(folder.rglob("*")) if path.resolve() != into.resolve()]
+    with (
+        into.open("wb") as file,
+        gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in paths:
+            archive.add(path, str(path.relative_to(folder)), recursive=False, filter=_plain)
+    return parse(unpack(into, bounds))
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Whose it was, and when it was touched, is nobody's business."""
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.mode & 0o100 else 0o644
+    return member

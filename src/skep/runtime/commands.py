@@ -1,7 +1,9 @@
 """What a command may be, how the keeper is told of it, and how its end is told to people."""
 
 import errno
+import hashlib
 import os
+import platform
 import re
 import shutil
 import signal
@@ -12,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from skep.config import Settings
-from skep.errors import BadInput, TooLarge
-from skep.model.run import Command, Ended, EndReason, Limits, Sample
-from skep.model.task import PACKAGE, TaskSpec
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, TooLarge
+from skep.config.settings import Settings
 from skep.runtime.isolation import path
+from skep.tasks.model import PACKAGE, Command, EndReason, Facts, Limits, RunEnded, Sample, TaskSpec
 
 #: one message to the keeper; a socket takes no larger one at once
 _LARGEST = 128 << 10
@@ -158,21 +160,21 @@ def order(
     return data
 
 
-def broke(message: dict[str, Any]) -> Ended:
+def broke(message: dict[str, Any]) -> RunEnded:
     """It never became the command."""
     number = message["errno"]
     if number in _NOT_FOUND:
-        return Ended(reason="not_found")
+        return RunEnded(reason="not_found")
     if number in _NOT_EXECUTABLE:
-        return Ended(reason="not_executable")
-    return Ended(reason="not_started", message=f"could not be started: {message['text']}")
+        return RunEnded(reason="not_executable")
+    return RunEnded(reason="not_started", message=f"could not be started: {message['text']}")
 
 
-def ended(message: dict[str, Any], exited: dict[str, Any]) -> Ended:
+def ended(message: dict[str, Any], exited: dict[str, Any]) -> RunEnded:
     """`exited`: what the first process of an isolated run reported of the command; empty when it could not."""
     message = message | {name: value for name, value in exited.items() if name in ("status", "cpu", "rss")}
     code = os.waitstatus_to_exitcode(message["status"])
-    return Ended(
+    return RunEnded(
         code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
         reason=message["reason"] or _LIMIT_SIGNALS.get(-code, ""),
@@ -182,7 +184,7 @@ def ended(message: dict[str, Any], exited: dict[str, Any]) -> Ended:
     )
 
 
-def explained(ended: Ended, command: Command) -> Ended:
+def explained(ended: RunEnded, command: Command) -> RunEnded:
     """With a message for people."""
     limits, name = command.limits, command.argv[0]
     texts: dict[EndReason, str] = {
@@ -202,7 +204,7 @@ def explained(ended: Ended, command: Command) -> Ended:
     return msgspec.structs.replace(ended, message=ended.message or texts[ended.reason])
 
 
-def _by_itself(ended: Ended) -> str:
+def _by_itself(ended: RunEnded) -> str:
     if ended.signal is not None:
         return f"was ended by {_signal_name(ended.signal)}"
     return f"ended with exit code {ended.code}" if ended.code else ""
@@ -213,3 +215,88 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+# The machine of a worker: facts that tasks select by, and samples of its load. Read from /proc; Linux only.
+
+_LIMITS = {
+    "seconds": "SIGTERM to its group when the time is over, after the grace SIGKILL to all it started",
+    "cpu": "watched for all it started together; RLIMIT_CPU for each process",
+    "memory": "watched as the resident memory of all it started; RLIMIT_DATA of twice as much for each process",
+    "output": "counted as it is read; ten times as much ends it",
+    "disk": "its folder is watched; RLIMIT_FSIZE for each file",
+    "processes": "watched, at least once a second",
+}
+
+
+class Machine:
+    """`folder` says which disk is meant."""
+
+    def __init__(self, folder: Path, settings: Settings, clock: Clock) -> None:
+        self._folder = folder
+        self._tools = settings.task_tools
+        self._clock = clock
+        self._cpu = _cpu()
+
+    def facts(self) -> Facts:
+        disk = shutil.disk_usage(self._folder)
+        return Facts(
+            os=platform.system().lower(),
+            kernel=platform.release(),
+            arch=platform.machine(),
+            cpus=os.cpu_count() or 1,
+            memory=_memory()["MemTotal"],
+            disk_total=disk.total,
+            disk_free=disk.free,
+            python=platform.python_version(),
+            tools={name: path for name in self._tools if (path := shutil.which(name))},
+            limits=_LIMITS,
+            machine=machine_class(),
+        )
+
+    def sample(self) -> Sample:
+        (busy, total), (was_busy, was_total) = _cpu(), self._cpu
+        self._cpu = busy, total
+        memory, disk, (received, sent) = _memory(), shutil.disk_usage(self._folder), _network()
+        return Sample(
+            at=self._clock.now(),
+            cpu_percent=100.0 * (busy - was_busy) / max(1, total - was_total),
+            memory_used=memory["MemTotal"] - memory["MemAvailable"],
+            memory_total=memory["MemTotal"],
+            disk_used=disk.used,
+            disk_free=disk.free,
+            network_in=received,
+            network_out=sent,
+            load=os.getloadavg(),
+            processes=sum(path.name.isdigit() for path in Path("/proc").iterdir()),
+        )
+
+
+def machine_class() -> str:
+    """The same on machines whose measurements may be compared: processor, number of cores, system."""
+    model = next(
+        (" ".join(line[2:]) for line in _lines("cpuinfo") if line[:2] == ["model", "name"]), platform.machine()
+    )
+    text = f"{model} x{os.cpu_count()} {platform.system().lower()}"
+    digest = hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9.]+', '-', text).strip('-')[:60]}-{digest}"
+
+
+def _lines(name: str) -> list[list[str]]:
+    return [line.replace(":", " ").split() for line in Path("/proc", name).read_text().splitlines()]
+
+
+def _cpu() -> tuple[int, int]:
+    """Ticks of all cores: busy, and all. Guests are counted as users already."""
+    ticks = [int(field) for field in _lines("stat")[0][1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def _memory() -> dict[str, int]:
+    return {line[0]: int(line[1]) * 1024 for line in _lines("meminfo")}
+
+
+def _network() -> tuple[int, int]:
+    """Bytes since the machine started, over all but the loopback."""
+    lines = [line for line in _lines("net/dev")[2:] if line[0] != "lo"]
+    return sum(int(line[1]) for line in lines), sum(int(line[9]) for line in lines)

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from skep.config import Settings
-from skep.errors import BadInput, Unavailable
-from skep.model.run import Command
+from skep.base.errors import BadInput, Unavailable
+from skep.config.settings import Settings
+from skep.tasks.model import Command
 
 Backend = Literal["namespaces", "bubblewrap", "none"]
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
@@ -74,7 +74,7 @@ async def find(settings: Settings) -> Isolation:
 
 
 async def _tried(backend: Backend, user: bool) -> Isolation:
-    argv = [sys.executable, "-I", "-m", "skep.runtime.probe", backend, str(int(user))]
+    argv = [sys.executable, "-I", "-m", "skep.runtime.isolation_probe", backend, str(int(user))]
     child = await asyncio.create_subprocess_exec(
         *argv, env={"PATH": path()}, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )

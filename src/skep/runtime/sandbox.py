@@ -6,12 +6,79 @@ but what `more` and `write` name.
 """
 
 import fcntl
+import json
 import os
+import resource
+import signal
 import socket
 import struct
-from typing import Any
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
 
 from skep.runtime import kernel
+from skep.runtime.kernel import look, mark
+
+# From a fork of the keeper to the command: everything that has to hold before the first line of it runs.
+
+
+def become(order: dict[str, Any], files: list[int], keeper: int, notes: int, open_files: tuple[int, int]) -> None:
+    """Without isolation."""
+    os.setsid()
+    kernel.become_reaper()
+    # a command that turned into another user's could not be ended
+    kernel.refuse_new_privileges()
+    os.write(notes, f"{mark(os.getpid())}\n".encode())
+    be_expendable()
+    if os.getppid() == keeper:
+        execute(order, files, open_files)
+
+
+def execute(order: dict[str, Any], files: list[int], open_files: tuple[int, int]) -> None:
+    """The last steps; returns only by an error."""
+    os.chdir(order["folder"])
+    os.dup2(files[0], 1)
+    os.dup2(files[1], 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+    _limit(order["limits"])
+    # when processors are short the worker comes first; and our own steps before this one
+    os.nice(5)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the command
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606
+
+
+def be_expendable() -> None:
+    """When memory is short the worker comes first."""
+    file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(file, b"500")
+    os.close(file)
+
+
+def broke(order: dict[str, Any], error: BaseException) -> dict[str, Any]:
+    number = error.errno if isinstance(error, OSError) else None
+    return {"broke": order["start"], "errno": number, "text": str(error)}
+
+
+def used(usage: resource.struct_rusage) -> dict[str, Any]:
+    return {"cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss << 10}
+
+
+def _limit(limits: dict[str, Any]) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if (cpu := limits["cpu"]) is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(cpu) + 1, int(cpu) + 2))
+    if (disk := limits["disk"]) is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (disk, disk))
+    if (memory := limits["memory"]) is not None:
+        # not RLIMIT_AS: Java, Go and node reserve far more addresses than they use. Twice, so that whoever grows is
+        # found by the watch, which can say why; this is the wall for one that grows faster than the watch looks
+        resource.setrlimit(resource.RLIMIT_DATA, (2 * memory, 2 * memory))
+
 
 Plan = dict[str, Any]
 
@@ -154,3 +221,151 @@ def _lock_files(plan: Plan) -> None:
     for path in [_TMP, *(target for _, target in plan["write"]), *devices]:
         rules.allow(path, writing=True)
     rules.restrict()
+
+
+# The first process of an isolated run: makes the inside, starts the command, passes signals on and reports its end.
+#
+# All processes of the run are in its process namespace, and the kernel ends them when this process ends; it ends with
+# the
+# supervisor. Standard library only.
+
+#: reports to the worker, with descriptors
+Tell = Callable[[dict[str, Any], list[int]], None]
+
+
+def begin(supervisor: int, notes: int) -> None:
+    """In a new process, before it leaves the processes of this machine: it is noted, and ends with its supervisor."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    kernel.die_with_parent()
+    # not getpid and getppid: this process has another number inside
+    own = int(Path("/proc/self").readlink().name)
+    found = look(own)
+    if found is None or found.parent != supervisor:
+        os._exit(127)
+    os.write(notes, f"{own} {found.born}\n".encode())
+    os.close(notes)
+    be_expendable()
+
+
+def enter(order: dict[str, Any], uid: int, gid: int, tell: Tell) -> None:
+    """`uid` and `gid`: those of the supervisor."""
+    plan = order["sandbox"]
+    if not plan["user"]:
+        map_user(uid, gid)
+    if not plan["network"]:
+        raise_loopback()
+        with listening() as listener:
+            tell({"listening": order["start"]}, [listener.fileno()])
+    build(plan)
+
+
+def serve(order: dict[str, Any], files: list[int], open_files: tuple[int, int], tell: Tell) -> NoReturn:
+    """Starts the command and stays until it has ended."""
+    kernel.be_opaque()
+    command = os.fork()
+    if command == 0:
+        try:
+            os.setsid()
+            give_up_rights(order["sandbox"])
+            execute(order, files, open_files)
+        except BaseException as error:
+            tell(broke(order, error), [])
+        finally:
+            os._exit(127)
+    for file in files:
+        os.close(file)
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(command))
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    while (ended := os.wait4(-1, 0))[0] != command:
+        continue
+    _, status, usage = ended
+    message = {"exited": order["start"], "status": status, **used(usage)}
+    tell(message, [])
+    os._exit(0)
+
+
+def _pass_on(command: int) -> None:
+    with suppress(ProcessLookupError):
+        try:
+            os.killpg(command, signal.SIGTERM)
+        except ProcessLookupError:  # it has no group of its own until it has got that far
+            os.kill(command, signal.SIGTERM)
+
+
+def teller(line: socket.socket) -> Tell:
+    def tell(message: dict[str, Any], files: list[int]) -> None:
+        with suppress(OSError):  # the worker has ended: the supervisor notices
+            socket.send_fds(line, [json.dumps(message).encode()], files)
+
+    return tell
+
+
+# Isolation by bubblewrap, where namespaces cannot be made directly: its arguments, and the first process inside.
+#
+# Standard library only.
+
+_ROOT = str(Path(__file__).parents[2])
+_STARTER = f"import sys; sys.path.insert(0, {_ROOT!r}); from skep.runtime.sandbox import main; main()"
+#: for the interpreter's own imports; it sees the folder of Skep's code among the read-only ones
+_PYTHON = ("-I", "-S", "-c", _STARTER)
+
+
+def arguments(plan: Plan) -> list[str]:
+    """What a task may see, in bubblewrap's words; the order counts."""
+    words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent"]
+    words += [] if plan["network"] else ["--unshare-net"]
+    # to become another user the first process needs its capabilities; it drops them
+    words += ["--cap-add", "ALL"] if plan["user"] else ["--unshare-user", "--cap-drop", "ALL", *plan["options"]]
+    for link, target in plan["links"]:
+        words += ["--symlink", target, link]
+    words += ["--bind", plan["tmp"], "/tmp"]  # noqa: S108
+    for folder in _above(plan):
+        words += ["--perms", "0755", "--dir", folder]
+    for source, target in plan["read"]:
+        words += ["--ro-bind", source, target]
+    folders = [path for path in plan["hide"] if os.path.isdir(path)]
+    for path in plan["hide"]:
+        if os.path.exists(path):
+            words += ["--tmpfs", path] if path in folders else ["--ro-bind", "/dev/null", path]
+    words += ["--dev", "/dev", "--proc", "/proc"]
+    for source, target in plan["more"]:
+        words += ["--ro-bind", source, target]
+    for source, target in plan["write"]:
+        words += ["--bind", source, target]
+    return [*words, *(word for path in folders for word in ("--remount-ro", path)), "--remount-ro", "/"]
+
+
+def _above(plan: Plan) -> list[str]:
+    """Folders that bubblewrap makes for what is shown below them; only its own user could pass through them."""
+    shown = [Path(target) for name in ("read", "more", "write") for _, target in plan[name]]
+    given = [Path(target) for _, target in plan["read"]]
+    found = {above for path in shown for above in path.parents if not any(map(above.is_relative_to, given))}
+    return [str(one) for one in sorted(found) if one.parts[1:2] not in ((), ("dev",), ("proc",))]
+
+
+def bubblewrap_execute(order: dict[str, Any], line: int, files: list[int], open_files: tuple[int, int]) -> None:
+    """Becomes bubblewrap, which starts `main` inside; returns only by an error."""
+    plan = order["sandbox"]
+    order_file = os.memfd_create("order", 0)
+    os.write(order_file, json.dumps([order, open_files]).encode())
+    for file in (line, *files):
+        os.set_inheritable(file, True)
+    numbers = [str(file) for file in (order_file, line, *files)]
+    argv = [plan["program"], *arguments(plan), "--", plan["python"], *_PYTHON, *numbers]
+    os.execve(plan["program"], argv, {"PATH": os.defpath})  # noqa: S606
+
+
+def main() -> None:
+    order_file, line, *files = map(int, sys.argv[1:])
+    os.lseek(order_file, 0, os.SEEK_SET)
+    with os.fdopen(order_file, "rb") as file:
+        order, open_files = json.load(file)
+    for number in (line, *files):
+        os.set_inheritable(number, False)
+    tell = teller(socket.socket(fileno=line))
+    if not order["sandbox"]["network"]:
+        with listening() as listener:
+            tell({"listening": order["start"]}, [listener.fileno()])
+    serve(order, files, open_files, tell)

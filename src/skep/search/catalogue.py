@@ -12,13 +12,12 @@ from itertools import accumulate, islice
 import msgspec
 import numpy as np
 
-from skep.engines.db.base import Database
-from skep.engines.index.base import Gains, Visible
-from skep.engines.index.dialect import compile_term
-from skep.model.caller import Caller
-from skep.model.search import And, Not, Or, Query, Term, Within, terms
-from skep.model.source import SourceSettings
-from skep.sources.views import Named, named
+from skep.base.caller import Caller
+from skep.sources.catalogue import Named, named
+from skep.sources.model import SourceSettings
+from skep.storage.code_index.base import Gains, Visible, compile_term
+from skep.storage.code_index.model import And, Not, Or, Query, Term, Within, terms
+from skep.storage.database import Database
 
 _AT_ONCE = 10_000
 #: answers to `repo:` that are remembered, until the next change

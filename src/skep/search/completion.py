@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from skep.errors import BadQuery
-from skep.model.search import Or
-from skep.model.search_answers import Completion
-from skep.search.fields import CASES, FIELDS, KINDS, NAMES, Kind, find, kind_of
-from skep.search.query import parse
+from skep.base.errors import BadQuery
+from skep.search.api import Completion
+from skep.search.query import CASES, FIELDS, KINDS, NAMES, Kind, find, kind_of, parse
+from skep.storage.code_index.model import Or
 
 _MOST = 20
 _PIECE = re.compile(r"""(?P<lead>[\s(]*-?)(?P<field>[a-z]{1,20}:)?(?P<value>"(?:\\.|[^"\\])*"?|[^\s]*)""", re.DOTALL)

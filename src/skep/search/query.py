@@ -6,16 +6,253 @@ a minus negates only before a word, and parentheses inside a word belong to it.
 
 import difflib
 import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final, Literal, get_args
 
 import msgspec
 
-from skep.errors import BadQuery
-from skep.model.search import And, Field, Language, Not, Or, Query, Term, check_length
-from skep.search.checks import check_kind, check_past, check_patterns
-from skep.search.fields import CASES, KINDS, NAMES, OF_COMMITS, SETTINGS, Kind, Named, find, kind_of, language
-from skep.search.moments import EXAMPLES, moment
-from skep.search.scanner import FIELD, NEGATION, OR, Scanner, bad
+from skep.base.errors import BadQuery
+from skep.languages.languages import languages, named
+from skep.storage.code_index.base import compile_term, encode
+from skep.storage.code_index.model import And, Field, Language, Not, Or, Query, Term, check_length, terms
+
+# The words before a colon that a query may use, with the short spellings of Zoekt.
+
+#: what the answer is made of: matching lines, whole files, sources, files by their path, commits, or what others keep
+Kind = Literal["line", "file", "repo", "path", "commit", "report", "record"]
+
+#: those that are matched, and what they are in a query
+FIELDS: Final[dict[str, Field]] = {
+    "repo": "source",
+    "file": "path",
+    "path": "path",
+    "sym": "symbol",
+    "branch": "branch",
+    "content": "content",
+    "author": "author",
+}
+_SHORT: Final = {"r": "repo", "f": "file", "b": "branch", "l": "lang", "s": "sym", "c": "content", "t": "type"}
+#: true of the whole query wherever they stand
+SETTINGS: Final = ("case", "type", "count", "commit", "after", "before")
+#: fields of commits; elsewhere they are words where no value follows
+OF_COMMITS: Final = ("author", "after", "before")
+
+#: full names, as they are completed and suggested
+NAMES: Final[dict[str, str]] = {
+    "repo": "the source's name matches",
+    "file": "the path matches",
+    "lang": "written in this language",
+    "sym": "defines something of this name",
+    "branch": "on this branch",
+    "content": "in the content only",
+    "case": "yes, no or auto",
+    "type": "file, repo, path, commit, report or record",
+    "count": "lines wanted, or all",
+    "commit": "in the files as they were at this commit or tag",
+    "author": "of commits: whose name or address matches",
+    "after": "of commits: not before this day, or 30d ago",
+    "before": "of commits: before this day",
+}
+CASES: Final = ("yes", "no", "auto")
+#: Zoekt's names for the first and the second
+_KINDS: Final[dict[str, Kind]] = {"filematch": "line", "filename": "file"}
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A field by its full name; `term` is None for `lang:` and for settings."""
+
+    name: str
+    term: Field | None
+
+
+def find(word: str) -> Named | None:
+    name = _SHORT.get(word, word)
+    if name not in NAMES and name not in FIELDS:
+        return None
+    return Named(name, FIELDS.get(name))
+
+
+def kind_of(value: str) -> Kind | None:
+    known: dict[str, Kind] = {**_KINDS, **{kind: kind for kind in KINDS}}
+    return known.get(value)
+
+
+def language(value: str) -> str:
+    """The name of the one that is meant by a name or an alias, whatever its case; BadQuery guesses at it."""
+    if found := named(value):
+        return found
+    close = difflib.get_close_matches(value.lower(), [name.lower() for name in languages()], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else "see docs/search.md"
+    raise BadQuery(f"there is no language `{value[:100]}`", hint=hint)
+
+
+# Whether a query, once it is read, can be answered.
+
+MOST_TERMS = 200
+
+
+def check_patterns(query: Query) -> None:
+    """Every pattern can be run."""
+    for count, term in enumerate(terms(query), start=1):
+        if count > MOST_TERMS:
+            raise BadQuery(f"the query has more than {MOST_TERMS} words", column=term.column)
+        if term.regex:
+            compile_term(term)
+        else:
+            encode(term)
+
+
+def check_kind(query: Query, kind: Kind, columns: Mapping[str, int]) -> None:
+    """Commits have no paths, and files no author. `columns`: where settings and `lang:` stand."""
+    of_commits = kind == "commit"
+    timed = [columns[name] for name in ("after", "before") if name in columns]
+    if timed and not of_commits:
+        hint = "add type:commit, or leave them out"
+        raise BadQuery("`after:` and `before:` are about commits", hint=hint, column=min(timed))
+    if of_commits and "lang" in columns:
+        raise BadQuery("a commit has no `lang:`", hint="leave it out, or `type:commit`", column=columns["lang"])
+    for term in terms(query):
+        name = next((name for name, field in FIELDS.items() if field == term.field), "")
+        if of_commits and term.field in ("path", "symbol"):
+            raise BadQuery(f"a commit has no `{name}:`", hint="leave it out, or `type:commit`", column=term.column)
+        if of_commits and term.field == "branch" and term not in needed(query):
+            raise BadQuery("`branch:` of commits can only narrow", hint="write it beside `or`", column=term.column)
+        if not of_commits and term.field == "author":
+            raise BadQuery("`author:` is about commits", hint="add type:commit", column=term.column)
+
+
+def check_past(query: Query, kind: Kind, column: int) -> None:
+    """With `commit:`, which stands at that column, the files of one commit are searched."""
+    if kind in ("repo", "commit"):
+        raise BadQuery("`commit:` is about files", hint=f"leave it out, or `type:{kind}`", column=column)
+    for term in terms(query):
+        if term.field == "branch":
+            raise BadQuery("a commit is on any branch", hint="leave `branch:` or `commit:` out", column=term.column)
+
+
+def needed(query: Query) -> list[Term]:
+    """The terms that stand for themselves: neither negated nor one of several."""
+    if isinstance(query, And):
+        return [term for part in query.parts for term in needed(part)]
+    return [query] if isinstance(query, Term) else []
+
+
+# Times as people write them in a query. Pure.
+
+EXAMPLES = ("2026-01-31", "2026-01-31T12:00", "30d")
+
+_AGO = re.compile(r"([0-9]{1,4})([hdwmy])")
+_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "m": 30 * 86_400.0, "y": 365 * 86_400.0}
+#: what a year, or a month of a year, lacks of a day
+_REST = {4: "-01-01", 7: "-01"}
+
+
+def moment(text: str, now: float) -> float | None:
+    """A year, month, day or minute, in UTC unless it says otherwise; or so long ago. None: it is no time."""
+    if ago := _AGO.fullmatch(text):
+        return now - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        read = datetime.fromisoformat(text + _REST.get(len(text), ""))
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+# The pieces a query's text is made of: words, quoted texts, regular expressions.
+
+# these look at the query's own syntax; users' patterns are only ever run by RE2
+NEGATION = re.compile(r'-(?=[\w"/(])')
+OR = re.compile(r"(?:or|OR)(?=[\s()]|$)")
+FIELD = re.compile(r"([a-z]{1,20}):")
+
+
+class Scanner:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        #: open groups around `at`
+        self.depth = 0
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def sees(self, pattern: re.Pattern[str]) -> bool:
+        return pattern.match(self.text, self.at) is not None
+
+    def quoted(self) -> str:
+        start = self.at
+        pieces: list[str] = []
+        at = start + 1
+        while at < len(self.text):
+            char = self.text[at]
+            if char == '"':
+                self.at = at + 1
+                return "".join(pieces)
+            if char == "\\" and self.text[at + 1 : at + 2] in ('"', "\\"):
+                at += 1
+                char = self.text[at]
+            pieces.append(char)
+            at += 1
+        raise bad("this quote is never closed", start, 'write \\" for a quote inside quotes')
+
+    def slash(self) -> int | None:
+        """Where the regular expression that starts here ends; `/usr/lib` has none and is a word."""
+        at = self.at + 1
+        while at < len(self.text):
+            if self.text[at] == "\\":
+                at += 1
+            elif self.text[at] == "/":
+                ends = at + 1 >= len(self.text) or self.text[at + 1].isspace() or self.text[at + 1] == ")"
+                if ends:
+                    return at if at > self.at + 1 else None
+            at += 1
+        return None
+
+    def word(self, is_regex: bool) -> str:
+        """Up to a space, or to a parenthesis that closes what was not opened inside the word."""
+        start, opened = self.at, 0
+        while self.at < len(self.text) and not self.text[self.at].isspace():
+            char = self.text[self.at]
+            if char == "\\" and is_regex:
+                self.at += 1
+            elif char == "(":
+                opened += 1
+            elif char == ")":
+                if not opened and self.depth:
+                    break
+                opened -= 1
+            self.at += 1
+        self.at = min(self.at, len(self.text))
+        return self.text[start : self.at]
+
+    def value(self) -> str:
+        """Of a field that takes a name: quoted or not."""
+        return self.quoted() if self.text[self.at] == '"' else self.word(is_regex=False)
+
+    def ends(self) -> bool:
+        return self.at >= len(self.text)
+
+    def ends_word(self) -> bool:
+        return self.ends() or self.text[self.at].isspace() or self.ends_group()
+
+    def ends_group(self) -> bool:
+        return self.depth > 0 and self.text[self.at : self.at + 1] == ")"
+
+    def skip(self) -> int:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+        return self.at
+
+
+def bad(message: str, at: int, hint: str) -> BadQuery:
+    return BadQuery(message, hint=hint, column=at + 1)
+
 
 MOST_LINES = 10_000
 _MOST_DEPTH = 50

@@ -5,20 +5,22 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
 
 from skep.access.audit import note
-from skep.clock import Clock
-from skep.disk import write_private
-from skep.engines.db.base import Database, Tx
-from skep.errors import BadInput, Conflict, Damaged, NotFound, SkepError
-from skep.model.caller import SYSTEM, Caller
-from skep.model.credential import CredentialInfo, CredentialSpec, Key, Use
+from skep.base.caller import SYSTEM, Caller
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, Conflict, Damaged, NotFound, SkepError
+from skep.base.io import write_private
+from skep.net.urls import Parts
 from skep.sources.git.process import end
+from skep.sources.model import CredentialInfo, CredentialSpec, Failure, Held, Key, Use
 from skep.sources.service import Sources
+from skep.storage.database import Database, Tx
 
 log = logging.getLogger(__name__)
 
@@ -209,3 +211,44 @@ def _check(spec: CredentialSpec) -> None:
         raise BadInput(f"credential {spec.name!r}: {spec.host[:100]!r} is no host", hint="such as github.com")
     if not _USER.fullmatch(spec.user):
         raise BadInput(f"credential {spec.name!r}: the user is no plain name", hint="printable, and no colon")
+
+
+# Which credential an upstream is shown: the source's own before its host's, and none in the clear.
+
+
+class Keyring:
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str], Key] = {}
+
+    def fill(self, keys: Iterable[Key]) -> None:
+        self._keys = {(key.host, key.source): key for key in keys}
+
+    def find(self, source: Held, parts: Parts, *, certificates: bool = False) -> Key | None:
+        """A host's key opens private sources only, unless it says otherwise: adding a URL must not publish a secret."""
+        if not self._keys or not sealed(parts):
+            return None
+        key = self._keys.get((parts.authority, source.source))
+        shared = self._keys.get((parts.authority, ""))
+        found = key or (shared if shared and (shared.public or source.visibility == "private") else None)
+        return found if found and (certificates or not found.certificate) else None
+
+
+def sealed(parts: Parts) -> bool:
+    """Nobody on the way can read it."""
+    if parts.scheme != "http":
+        return parts.scheme == "https"
+    try:
+        return ip_address(parts.host).is_loopback
+    except ValueError:
+        return False
+
+
+def refused(failure: Failure, key: Key | None, source: Held) -> Failure:
+    """A failure as it was, or, where a credential did not help, one that names it."""
+    if key is None or failure.kind != "auth":
+        return failure
+    why = "is no longer accepted, it may have expired" if source.batches else "is not accepted"
+    message = (
+        f"{source.url}: the credential '{key.name}' {why}; `skep credential set {key.name}` gives it another secret"
+    )
+    return Failure("auth", message, credential=key.name)

@@ -10,16 +10,35 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from skep.access.audit import note
-from skep.clock import Clock
-from skep.engines.db.base import Database, Tx, one_row
-from skep.errors import BadInput, NotFound
-from skep.model.answers import Page
-from skep.model.caller import Caller
-from skep.model.space import Fields, SpaceInfo, Taken, Template, Tuple
-from skep.spaces import store
-from skep.spaces.match import Pattern, packed
-from skep.spaces.serving import Serving
-from skep.spaces.tables import STEPS, channel, to_change, to_look
+from skep.base.answers import Page
+from skep.base.caller import SYSTEM, Caller
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, NotFound
+from skep.spaces import batch
+from skep.spaces.api import (
+    Acknowledge,
+    Fields,
+    Found,
+    Get,
+    GiveBack,
+    Got,
+    Keep,
+    Nothing,
+    Placed,
+    Put,
+    Query,
+    QueryAll,
+    Replace,
+    SpaceAnswer,
+    SpaceAsk,
+    SpaceInfo,
+    Taken,
+    Template,
+    Tuple,
+)
+from skep.spaces.batch import STEPS, Pattern, channel, packed, to_change, to_look
+from skep.spaces.space_loop import Serving
+from skep.storage.database import Database, Tx, one_row
 
 T = TypeVar("T")
 #: tuples that get_all and query_all return at once
@@ -102,7 +121,7 @@ class Spaces:
     async def get_all(self, caller: Caller, space: str, template: Template) -> list[Tuple]:
         """Every match, removed in one step and without a lease; at most MOST_AT_ONCE."""
         to_change(caller, space)
-        return await self._swept(space, lambda tx: store.remove(tx, space, template, MOST_AT_ONCE))
+        return await self._swept(space, lambda tx: batch.remove(tx, space, template, MOST_AT_ONCE))
 
     async def query_all(self, caller: Caller, space: str, template: Template) -> list[Tuple]:
         to_look(caller, space)
@@ -113,21 +132,21 @@ class Spaces:
             now=self._clock.now(),
         )
         if rows:
-            await self._db.write(lambda tx: store.sweep(tx, space, self._clock.now()))
-        return await store.matching(self._db.read, space, pattern, MOST_AT_ONCE, lock="")
+            await self._db.write(lambda tx: batch.sweep(tx, space, self._clock.now()))
+        return await batch.matching(self._db.read, space, pattern, MOST_AT_ONCE, lock="")
 
     async def replace(self, caller: Caller, space: str, template: Template, fields: Fields) -> int:
         """In one step: the oldest match goes and `fields` come; where there is none they only come."""
         to_change(caller, space)
         packed(fields)
-        return await self._swept(space, lambda tx: store.replace(tx, space, template, tuple(fields)))
+        return await self._swept(space, lambda tx: batch.replace(tx, space, template, tuple(fields)))
 
     async def _swept(self, space: str, work: Callable[[Tx], Awaitable[T]]) -> T:
         """`work` sees what came back too."""
         now = self._clock.now()
 
         async def both(tx: Tx) -> T:
-            await store.sweep(tx, space, now)
+            await batch.sweep(tx, space, now)
             return await work(tx)
 
         return await self._db.write(both)
@@ -194,3 +213,31 @@ class Spaces:
 
 def _missing(space: str) -> NotFound:
     return NotFound(f"there is no space {space!r}", hint="`skep space list` shows those there are")
+
+
+# Requests that come over the link: a member is Skep's own, and what it takes is released when it goes.
+
+
+async def answer(spaces: Spaces, taker: str, asked: SpaceAsk, again: bool) -> SpaceAnswer:
+    match asked:
+        case Put(space, fields, id):
+            return Placed(await spaces.put(SYSTEM, space, fields, id))
+        case Get(space, template, ticket, wait, lease):
+            taken = await spaces.get(
+                SYSTEM, space, template, wait=wait, lease=lease, taker=taker, ticket=ticket, again=again
+            )
+            return Got(taken) if taken else Nothing()
+        case Query(space, template, wait):
+            found = await spaces.query(SYSTEM, space, template, wait=wait)
+            return Found((found,) if found else ())
+        case QueryAll(space, template):
+            return Found(tuple(await spaces.query_all(SYSTEM, space, template)))
+        case Acknowledge(space, seq, ticket):
+            await spaces.acknowledge(SYSTEM, space, seq, ticket, again=again)
+        case GiveBack(space, seq, ticket):
+            await spaces.give_back(SYSTEM, space, seq, ticket)
+        case Keep(space, seq, ticket, lease):
+            await spaces.keep(SYSTEM, space, seq, ticket, lease=lease, taker=taker)
+        case Replace(space, template, fields):
+            return Placed(await spaces.replace(SYSTEM, space, template, fields))
+    return Nothing()

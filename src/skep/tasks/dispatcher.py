@@ -5,24 +5,295 @@ does it in order. It keeps nothing between two turns, so a lost ring costs time 
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import Enum
 from functools import partial
 
 import msgspec
 
-from skep.clock import Clock
-from skep.engines.db.base import Database, Tx
-from skep.tasks.candidates import READY_SQL
-from skep.tasks.moves import COLUMNS, WORK, Moving, count_ended, store
-from skep.tasks.news import News
-from skep.tasks.owners import Owners
-from skep.tasks.placing import Placer, runs_channel
-from skep.tasks.states import ACTIVE
-from skep.tasks.sweep import Sweep
-from skep.tasks.tables import ACTIVE_SQL, GENERATORLESS_SQL, UNENDED_SQL
+from skep.base.clock import Clock
+from skep.storage.database import Database, Row, Tx, insert, update
+from skep.tasks.model import Report, Run, TaskHold
+from skep.tasks.placer import DECLINED_SECONDS, READY_SQL, Owners, Placer, run_of, runs_channel
+from skep.tasks.store import FILLING_SECONDS, clear, leave
+from skep.tasks.transitions import (
+    ACTIVE,
+    ACTIVE_SQL,
+    COLUMNS,
+    GENERATORLESS_SQL,
+    UNENDED_SQL,
+    WORK,
+    Moving,
+    count_ended,
+    end_context,
+    retry_pause,
+    state_of_counts,
+    store,
+    store_with,
+)
+from skep.topics.outbox import News
+
+# What workers say of their tasks: reports become moves, and a freed place is filled in the same transaction.
+
+RESULT_LIMIT = 1_000_000
+_ONE = (
+    f"SELECT {COLUMNS} FROM task JOIN member "  # noqa: S608
+    f"ON member.id = task.worker WHERE task.id = :id AND task.{ACTIVE_SQL} AND member.id = :member "
+    "AND member.boot = :boot FOR UPDATE"
+)
+
+
+class Reports:
+    def __init__(self, db: Database, clock: Clock, placer: Placer) -> None:
+        self._db = db
+        self._clock = clock
+        self._placer = placer
+
+    async def report(self, member: str, boot: int, reports: Sequence[Report]) -> tuple[list[TaskHold], list[Run]]:
+        """Durable on return: what is no longer this worker's and has to stop, and what it may begin instead."""
+        now = self._clock.now()
+
+        async def work(tx: Tx) -> tuple[list[TaskHold], list[Run]]:
+            tasks = await _reported(tx, member, boot, {report.task for report in reports})
+            stale: dict[TaskHold, None] = {}
+            for report in reports:
+                task = tasks.get(report.task)
+                if task is None or task.attempt != report.attempt or not self._apply(task, report, now):
+                    stale[report.task, report.attempt] = None
+            return list(stale), await self._store(tx, member, [task for task in tasks.values() if task.moved], now)
+
+        return await self._db.write(work)
+
+    async def _store(self, tx: Tx, member: str, moved: list[Moving], now: float) -> list[Run]:
+        """What the worker begins in the places that became free."""
+        freed = [task for task in moved if task.state not in ACTIVE]
+        following = self._placer.next(member, freed, now) if freed else None
+        woken, rows = False, list[Row]()
+        if following and len(moved) == 1 and moved[0].has_ended and not moved[0].dependents:
+            rows = await store_with(tx, moved[0], following, now)
+        else:
+            woken = await store(tx, moved, now)
+            if following:
+                rows = await tx.rows(following[0], **following[1])
+        begin = [run_of(row) for row in rows]
+        if freed and not begin:
+            begin = await self._placer.refill(tx, member, now)
+        if woken or len(begin) < len(freed) or any(task.state == "WAITING" for task in freed):
+            tx.ring(WORK)
+        return begin
+
+    def _apply(self, task: Moving, report: Report, now: float) -> bool:
+        at = min(report.at or now, now)
+        if report.state == "SUBMITTED":
+            return self._back(task, report.reason, at, now)
+        if report.state == "FAILED":
+            task.code = report.code
+            return fail(task, report.reason or "failed", at, now, self._clock.random())
+        if not task.move(report.state, "worker", report.reason, at):
+            # a repeat of what is known is no reason to stop it
+            return task.state == report.state
+        task.code = report.code
+        if report.result is not None:
+            task.result = msgspec.json.encode(report.result)
+            if len(task.result) > RESULT_LIMIT:
+                task.result = msgspec.json.encode({"error": f"the result has more than {RESULT_LIMIT} bytes"})
+        return True
+
+    def _back(self, task: Moving, reason: str, at: float, now: float) -> bool:
+        """Declined; or, once it was accepted, given up without being its fault."""
+        if task.state != "SCHEDULED":
+            lose(task, reason or "its worker gave it up", now, self._clock.random())
+            return True
+        self._placer.rest(task.worker, now)
+        task.move("SUBMITTED", "worker", reason or "declined", at)
+        task.not_before = now + DECLINED_SECONDS * (1.0 + self._clock.random())
+        return task.move("WAITING", "dispatcher", f"declined: {reason}", now)
+
+    async def runs(self, member: str) -> tuple[list[Run], set[TaskHold]]:
+        """What the worker should begin, and everything it should be doing."""
+        rows = await self._db.read(
+            "SELECT id, attempt, context, name, state, failures, retries, "
+            "CASE WHEN state = 'SCHEDULED' THEN spec END AS spec FROM task "
+            "WHERE worker = :worker AND state IN ('SCHEDULED', 'ACCEPTED', 'RUNNING') ORDER BY id",
+            worker=member,
+        )
+        begin = [run_of(row) for row in rows if row["state"] == "SCHEDULED"]
+        return begin, {(row["id"], row["attempt"]) for row in rows}
+
+    async def returned(self, tx: Tx, member: str, running: Collection[TaskHold]) -> None:
+        """Part of the worker's joining: it has only these, so the others of its tasks go back to the queue."""
+        now, kept = self._clock.now(), set(running)
+        tasks = [task for task in await _active(tx, member) if (task.id, task.attempt) not in kept]
+        for task in tasks:
+            lose(task, f"{member} began anew without it", now, self._clock.random())
+        await store(tx, tasks, now)
+
+
+async def _active(tx: Tx, member: str) -> list[Moving]:
+    sql = f"SELECT {COLUMNS} FROM task WHERE worker = :worker AND {ACTIVE_SQL} ORDER BY id FOR UPDATE"  # noqa: S608
+    return [Moving(**row) for row in await tx.rows(sql, worker=member)]
+
+
+async def _reported(tx: Tx, member: str, boot: int, ids: set[str]) -> dict[str, Moving]:
+    """With the worker's row locked, so that its places are given away by one transaction at a time.
+
+    Nothing, if another process of this worker has come since.
+    """
+    if len(ids) > 1:
+        known = await tx.rows("SELECT id FROM member WHERE id = :id AND boot = :boot FOR UPDATE", id=member, boot=boot)
+        return {task.id: task for task in await _active(tx, member) if task.id in ids} if known else {}
+    rows = await tx.rows(_ONE, id=min(ids, default=""), member=member, boot=boot)
+    return {row["id"]: Moving(**row) for row in rows}
+
+
+def fail(task: Moving, reason: str, at: float, now: float, random: float) -> bool:
+    """A try has failed: another one later, or the end."""
+    task.failures += 1
+    if task.failures > task.retries:
+        return task.move("FAILED", "worker", reason, at)
+    task.not_before = now + retry_pause(task.backoff, task.failures, random)
+    left = task.retries - task.failures + 1
+    return task.move("WAITING", "dispatcher", f"{reason}; {left} more tr{'ies' if left > 1 else 'y'}", now)
+
+
+def lose(task: Moving, reason: str, now: float, random: float) -> None:
+    """Its worker is lost. Never accepted: as if never placed; else one of its `lost_worker_retries` is used."""
+    if task.state == "SCHEDULED":
+        task.move("WAITING", "dispatcher", reason, now)
+        return
+    task.lost_workers += 1
+    if task.at_most_once:
+        task.move("FAILED", "dispatcher", f"{reason}; it may run at most once, and may have started", now)
+    elif task.lost_workers > task.lost_worker_retries:
+        why = f"its worker was lost {task.lost_workers} time(s), and lost_worker_retries is {task.lost_worker_retries}"
+        task.move("FAILED", "dispatcher", f"{reason}; {why}", now)
+    else:
+        task.not_before = now + retry_pause(task.backoff, task.lost_workers, random)
+        task.move("WAITING", "dispatcher", reason, now)
+
+
+# The scan for irregular tasks: what no event will ever move again. It repairs through the same moves, and counts.
 
 log = logging.getLogger(__name__)
+_SWEEP_AT_ONCE = 1000
+
+
+class Sweep:
+    def __init__(
+        self, db: Database, clock: Clock, owners: Owners, lease: float, keep: float, keep_failed: float
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._owners = owners
+        self._lease = lease
+        self._keep = keep
+        self._keep_failed = keep_failed
+
+    async def once(self) -> dict[str, int]:
+        """Kind of irregularity -> how many were repaired."""
+        found: dict[str, int] = {}
+        scans: dict[str, Callable[[Tx], Awaitable[int]]] = {
+            "lost_worker": self._lost,
+            "met_needs": self._needs,
+            "ended_context": self._contexts,
+        }
+        for kind, scan in scans.items():
+            if count := await self._run(kind, scan):
+                found[kind] = count
+        await self._db.write(self._forget)
+        await self._clear()
+        return found
+
+    async def lost(self) -> int:
+        """Only those whose worker is lost: the clock said that it may be time."""
+        return await self._run("lost_worker", self._lost)
+
+    async def _run(self, kind: str, scan: Callable[[Tx], Awaitable[int]]) -> int:
+        count = await self._db.write(lambda tx: self._repair(tx, kind, scan))
+        if count:
+            log.warning("repaired %d irregular task(s) or context(s): %s", count, kind)
+        return count
+
+    async def repairs(self) -> dict[str, int]:
+        """All there ever were."""
+        return {row["kind"]: row["n"] for row in await self._db.read("SELECT kind, n FROM repair ORDER BY kind")}
+
+    async def _repair(self, tx: Tx, kind: str, scan: Callable[[Tx], Awaitable[int]]) -> int:
+        count = await scan(tx)
+        if count:
+            await insert(tx, "repair", "ON CONFLICT (kind) DO UPDATE SET n = repair.n + :n", kind=kind, n=count)
+            tx.ring(WORK)
+        return count
+
+    async def _lost(self, tx: Tx) -> int:
+        """With a worker that was not heard of for longer than its lease: it has stopped them by itself."""
+        now = self._clock.now()
+        rows = await tx.rows(
+            f"SELECT {COLUMNS} FROM task WHERE {ACTIVE_SQL} AND {self._owners.sql} AND NOT EXISTS "  # noqa: S608
+            "(SELECT 1 FROM member WHERE member.id = task.worker AND member.last_alive >= :since) "
+            "ORDER BY id LIMIT :most FOR UPDATE",
+            since=now - self._lease,
+            most=_SWEEP_AT_ONCE,
+        )
+        tasks = [Moving(**row) for row in rows]
+        for task in tasks:
+            lose(task, f"its worker {task.worker} is lost", now, self._clock.random())
+        await store(tx, tasks, now)
+        return len(tasks)
+
+    async def _needs(self, tx: Tx) -> int:
+        """Waiting for needs that have been met: cannot happen, unless somebody wrote to the tables."""
+        rows = await tx.rows(
+            "UPDATE task SET needs_left = 0 WHERE state = 'WAITING' AND needs_left > 0 "  # noqa: S608
+            f"AND {self._owners.sql} AND NOT EXISTS (SELECT 1 FROM need JOIN task AS target ON target.id = need.target "
+            f"WHERE need.task = task.id AND target.{UNENDED_SQL}) RETURNING id"
+        )
+        return len(rows)
+
+    async def _contexts(self, tx: Tx) -> int:
+        """Running without a task that has not ended."""
+        now = self._clock.now()
+        rows = await tx.rows(
+            "SELECT id, (SELECT count(*) FROM task WHERE task.context = context.id AND "  # noqa: S608
+            "task.state IN ('FAILED', 'ABORTED')) AS failed FROM context WHERE state = 'RUNNING' "
+            f"AND stage <> 'filling' AND {self._owners.sql} AND NOT EXISTS (SELECT 1 FROM task "
+            f"WHERE task.context = context.id AND task.{UNENDED_SQL})"
+        )
+        for row in rows:
+            await update(tx, "context", "id", id=row["id"], unended=0, failed=row["failed"])
+            await end_context(tx, row["id"], state_of_counts(0, row["failed"]), now)
+        return len(rows)
+
+    async def _clear(self) -> None:
+        """What is leaving, and what somebody began to store and did not finish."""
+        rows = await self._db.read(
+            "SELECT id FROM context WHERE (stage = 'leaving' OR (stage = 'filling' AND created_at < :old)) "  # noqa: S608
+            f"AND {self._owners.sql} LIMIT 100",
+            old=self._clock.now() - FILLING_SECONDS,
+        )
+        for row in rows:
+            await clear(self._db, row["id"])
+
+    async def _forget(self, tx: Tx) -> None:
+        """What nobody needs any more: contexts that ended long ago, classes that no task waits in."""
+        now = self._clock.now()
+        old = await tx.rows(
+            "SELECT id FROM context WHERE ended_at < :any AND ((state = 'FAILED' AND ended_at < :failed) "  # noqa: S608
+            f"OR (state <> 'FAILED' AND ended_at < :old)) AND {self._owners.sql} LIMIT 100",
+            old=now - self._keep,
+            failed=now - self._keep_failed,
+            any=now - min(self._keep, self._keep_failed),
+        )
+        for row in old:
+            await leave(tx, row["id"])
+        await tx.rows(
+            "UPDATE task_class SET used_at = :now WHERE used_at < :soon AND EXISTS (SELECT 1 FROM task WHERE "
+            "task.class = task_class.id AND task.state = 'WAITING' AND task.needs_left = 0)",
+            now=now,
+            soon=now - self._keep / 2,
+        )
+        await tx.rows("DELETE FROM task_class WHERE used_at < :old", old=now - self._keep)
+
 
 _AT_ONCE = 1000
 _LONGEST_NAP = 60.0

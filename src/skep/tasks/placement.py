@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from skep.model.task import PACKAGE, Exclusive
+from skep.tasks.model import PACKAGE, Exclusive
 from skep.tasks.selector import Facts, parse
 
 

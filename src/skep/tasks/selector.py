@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from skep.errors import BadInput
+from skep.base.errors import BadInput
 
 #: name -> its kind of value; a selector that compares apples with pears is refused when it is submitted
 FACTS: dict[str, str] = {

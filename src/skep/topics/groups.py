@@ -7,17 +7,39 @@ That nobody was heard while nobody listened says nothing of them: such time is a
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from skep.engines.db.base import Row, Tx, Value, upsert
-from skep.errors import BadInput, Conflict, NoSpace, NotFound, Unavailable
-from skep.model.caller import Caller
-from skep.model.ids import new_id
-from skep.model.topic import Commit, Lag, Lease, Membership, Part, Place, Topic
-from skep.topics.partitions import part_of, resolve
-from skep.topics.service import OWN, Topics
-from skep.topics.share import fair
-from skep.topics.tables import FIRST_PLACE, MOVE_PLACE, valid_name
+from skep.base.caller import Caller
+from skep.base.errors import BadInput, Conflict, NoSpace, NotFound, Unavailable
+from skep.base.ids import new_id
+from skep.storage.database import Row, Tx, Value, upsert
+from skep.topics.api import Commit, Lag, Lease, Membership, Part, Place, Topic
+from skep.topics.service import FIRST_PLACE, MOVE_PLACE, OWN, Topics, part_of, resolve, valid_name
+
+# Who of a group reads which partition (pure): shares differ by at most one, and what need not move stays.
+
+
+def fair(owners: Mapping[int, str | None], members: Sequence[str]) -> dict[int, str]:
+    """`owners`: partition -> who reads it now. With no members nobody reads anything."""
+    if not members:
+        return {}
+    many, extra = divmod(len(owners), len(members))
+    held: dict[str, list[int]] = {member: [] for member in members}
+    for partition, owner in sorted(owners.items()):
+        if owner in held:
+            held[owner].append(partition)
+    # whoever holds most keeps the one partition more
+    ranked = sorted(members, key=lambda member: (-len(held[member]), member))
+    quota = {member: many + (n < extra) for n, member in enumerate(ranked)}
+    kept = {partition: member for member in members for partition in held[member][: quota[member]]}
+    free = [partition for partition in sorted(owners) if partition not in kept]
+    for member in ranked:
+        short = quota[member] - min(len(held[member]), quota[member])
+        for partition in free[:short]:
+            kept[partition] = member
+        free = free[short:]
+    return kept
+
 
 #: a member that has not been heard of for so long is out
 MEMBER_SECONDS = 30.0

@@ -4,21 +4,180 @@ Messages live in the Log engine; this room keeps which topics there are and, wit
 how far.
 """
 
+import asyncio
+import logging
+import re
+import zlib
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+
+import msgspec
 
 from skep.access.audit import note
-from skep.clock import Clock
-from skep.engines.db.base import Bell, Database, Tx, Value, insert, one_row, update
-from skep.engines.log.base import Log, TxLog
-from skep.errors import BadInput, Conflict, NotAllowed, NotFound, TooLarge
-from skep.model.answers import Page
-from skep.model.caller import Caller
-from skep.model.topic import Draft, Message, Part, Place, Post, Posted, Standing, Topic
-from skep.topics import relay
-from skep.topics.partitions import choose, part_of, resolve, spread
-from skep.topics.tables import MOVE_PLACE, topic_of, valid_name
-from skep.topics.tables import STEPS as TABLES
+from skep.base.answers import Page
+from skep.base.caller import Caller
+from skep.base.clock import Clock
+from skep.base.errors import BadInput, Conflict, NotAllowed, NotFound, SkepError, TooLarge
+from skep.storage.database import Bell, Database, Row, Tx, Value, insert, inserting, one_row, struct_of, update
+from skep.storage.topic_log import Log, TxLog
+from skep.topics.api import Draft, Message, Part, Place, Post, Posted, Standing, Topic
+
+# Partitions of a topic: which of them a message goes to, and where in one of them a reader begins.
+
+
+def part_of(topic: Topic, partition: int) -> Part:
+    if not 0 <= partition < topic.partitions:
+        raise BadInput(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+    return Part(topic.name, partition)
+
+
+def choose(topic: Topic, post: Post, turn: int) -> int:
+    """A given partition, else by key, else `turn`."""
+    if post.partition is not None:
+        return part_of(topic, post.partition).partition
+    return spread(topic, post.key, turn)
+
+
+def spread(topic: Topic, key: str, turn: int) -> int:
+    """What has the same key meets itself in the same partition, also when it is repeated; else they take turns."""
+    return (zlib.crc32(key.encode("utf-8", "surrogatepass")) if key else turn) % topic.partitions
+
+
+async def resolve(log: Log, part: Part, to: str) -> int:
+    """`beginning`, `end`, `offset:N` or `time:SECONDS`. An offset below the edge is left as it is: whoever reads there
+    is told."""
+    word, _, value = to.partition(":")
+    first, end = await log.bounds(part)
+    match word:
+        case "beginning":
+            return first
+        case "end":
+            return end
+        case "offset" if value.isdecimal():
+            return min(int(value), end)
+        case "time":
+            with suppress(ValueError):
+                return await offset_at(log, part, float(value))
+    raise BadInput(f"{to!r} is no place in a topic", hint="beginning, end, offset:N or time:SECONDS")
+
+
+async def offset_at(log: Log, part: Part, at: float) -> int:
+    """The first message not older than `at`, by halving: times do not fall along a partition."""
+    low, high = await log.bounds(part)
+    while low < high:
+        middle = (low + high) // 2
+        found = await log.read(part, middle, 1)
+        if found and found[0].at < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+# Where the log is not in the database of a transaction: what that tells is committed beside it, then carried over.
+
+log = logging.getLogger(__name__)
+
+RELAY_STEPS = [
+    """
+    CREATE TABLE relay (
+        n BIGINT PRIMARY KEY, topic TEXT NOT NULL, id TEXT NOT NULL, mkey TEXT NOT NULL, headers TEXT NOT NULL,
+        body BYTEA NOT NULL
+    );
+    CREATE TABLE relay_count (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
+    INSERT INTO relay_count (id, n) VALUES (0, 0)
+    """
+]
+_CHANNEL = "relay"
+_AT_ONCE = 500
+_PAUSE_SECONDS = 5.0
+
+
+async def put(tx: Tx, topic: str, drafts: Sequence[Draft]) -> None:
+    for draft in drafts:
+        rows = await tx.rows("UPDATE relay_count SET n = n + 1 WHERE id = 0 RETURNING n")
+        headers = msgspec.json.encode(draft.headers).decode()
+        own: dict[str, Value] = {"id": draft.id, "mkey": draft.key, "headers": headers, "body": draft.body}
+        await insert(tx, "relay", n=rows[0]["n"], topic=topic, **own)
+    tx.ring(_CHANNEL)
+
+
+async def carry(db: Database, target: Log, *, pause: float = _PAUSE_SECONDS) -> None:
+    """For ever. A kill between append and delete repeats a message; its id tells."""
+    async with db.listen(_CHANNEL) as bell:
+        while True:
+            try:
+                moved = await step(db, target)
+            except SkepError as error:
+                log.warning("the relay waits for the log", extra={"reason": error.message})
+                await asyncio.sleep(pause)
+                continue
+            if not moved:
+                await bell.wait(30.0)
+
+
+async def step(db: Database, target: Log) -> int:
+    rows = await db.read("SELECT * FROM relay ORDER BY n LIMIT :limit", limit=_AT_ONCE)
+    by_topic: dict[str, list[Draft]] = {}
+    for row in rows:
+        headers = msgspec.json.decode(row["headers"], type=dict[str, str])
+        by_topic.setdefault(row["topic"], []).append(Draft(row["body"], row["id"], row["mkey"], headers))
+    for topic, drafts in by_topic.items():
+        await target.append(Part(topic), drafts)
+    if rows:
+
+        async def work(tx: Tx) -> None:
+            await tx.rows("DELETE FROM relay WHERE n <= :n", n=rows[-1]["n"])
+
+        await db.write(work)
+    return len(rows)
+
+
+# The tables of topics and readers.
+
+TABLES_STEPS = [
+    """
+    CREATE TABLE topic (
+        name TEXT PRIMARY KEY, owner TEXT NOT NULL, partitions BIGINT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+        retain_seconds DOUBLE PRECISION, retain_bytes BIGINT
+    );
+    CREATE TABLE place (
+        reader TEXT NOT NULL, topic TEXT NOT NULL, partition BIGINT NOT NULL, next_offset BIGINT NOT NULL,
+        member TEXT, generation BIGINT NOT NULL, PRIMARY KEY (reader, topic, partition)
+    );
+    CREATE INDEX place_topic ON place (topic);
+    CREATE TABLE reader_member (
+        reader TEXT NOT NULL, topic TEXT NOT NULL, member TEXT NOT NULL, until DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (reader, topic, member)
+    );
+    CREATE TABLE queue_end (role TEXT NOT NULL, id BIGINT NOT NULL, topic TEXT NOT NULL, PRIMARY KEY (role, id));
+    CREATE TABLE queue_count (role TEXT PRIMARY KEY, next BIGINT NOT NULL);
+    INSERT INTO queue_count (role, next) VALUES ('producer', 0), ('consumer', 0)
+    """
+]
+
+_PLACE = inserting(
+    "place",
+    ("reader", "topic", "partition", "next_offset", "generation"),
+    "ON CONFLICT (reader, topic, partition)",
+)
+#: a place that is there stays as it is
+FIRST_PLACE = f"{_PLACE} DO NOTHING"
+#: what follows says when it moves
+MOVE_PLACE = f"{_PLACE} DO UPDATE SET next_offset = excluded.next_offset"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_WORDS = "letters, digits, dot, dash and underscore, at most 200 characters, a letter or digit first"
+
+
+def valid_name(name: str, what: str = "topic") -> str:
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{name[:60]!r} is not a name for a {what}", hint=_WORDS)
+    return name
+
+
+def topic_of(row: Row) -> Topic:
+    return struct_of(Topic, row)
+
 
 #: every move of every entry of every source; key = source id, id = change id
 CHANGES = "skep.changes"
@@ -52,8 +211,8 @@ class Topics:
         self._turn = 0
 
     async def start(self) -> None:
-        await self.db.migrate("topics", TABLES)
-        await self.db.migrate("relay", relay.STEPS)
+        await self.db.migrate("topics", TABLES_STEPS)
+        await self.db.migrate("relay", RELAY_STEPS)
         now = self.clock.now()
 
         async def work(tx: Tx) -> None:
@@ -211,7 +370,7 @@ class Topics:
         if isinstance(self.log, TxLog):
             await self.log.append_in(tx, Part(name), drafts, now, repeats=repeats)
         else:
-            await relay.put(tx, name, drafts)
+            await put(tx, name, drafts)
 
     async def unread(self, reader: str, name: str, limit: int) -> list[Message]:
         return await self.log.read(Part(name), await self.place(reader, name), limit)

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from skep.doors.cli.parser import FullCommand, build
+from skep.cli.parser import FullCommand, build
 
 from ..lines import line, quoted
 from ..scene import Ran, Scene

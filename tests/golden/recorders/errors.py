@@ -4,9 +4,9 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 
-from skep.doors.cli import exits
-from skep.doors.http.errors import encode, trouble
-from skep.errors import SkepError, class_of
+from skep.base.errors import SkepError, class_of
+from skep.interfaces import terminal
+from skep.interfaces.http.errors import encode, trouble
 
 from ..lines import line, quoted
 from ..scene import Scene
@@ -40,10 +40,10 @@ def record() -> Iterator[str]:
         yield line(*where, "class of its code", class_of(kind.code).__name__)
         error = kind.__new__(kind)
         SkepError.__init__(error, "what failed", hint="what to do", column=3)
-        yield line(*where, "exit code", str(exits.code_of(error)))
+        yield line(*where, "exit code", str(terminal.code_of(error)))
         for form, path in _FORMS.items():
             yield line(*where, form, _answer(error, form, path))
-    for code, meaning in exits.MEANING.items():
+    for code, meaning in terminal.MEANING.items():
         yield line("exit code", str(code), quoted(meaning))
     logging.disable(logging.CRITICAL)
     try:

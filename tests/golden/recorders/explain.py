@@ -14,11 +14,9 @@ import apsw
 import asyncpg
 import msgspec
 
-from skep.engines.db.base import spread
-from skep.engines.db.sql import for_sqlite, numbered
-from skep.engines.db.sqlite import Sqlite
-from skep.engines.db.transaction import Transaction
-from skep.testing.postgres import fresh_database
+from skep.storage.database import Transaction, for_sqlite, numbered, spread
+from skep.storage.sqlite import Sqlite
+from tests.support.postgres import fresh_database
 
 from ..lines import line
 from .schema import Files, made_up, make_postgres, make_sqlite

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 import msgspec
 
-from skep.doors.pages import site
+from skep.interfaces.web import site
 
 from ..lines import line, quoted
 from ..scene import Scene

@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from skep.link.carry import Met, Shown
-from skep.link.join import Join
-from skep.link.messages import ASKS_LIMIT, FRAME_LIMIT, LOOKED_LIMIT, PROTOCOL, DownFrame, UpFrame
-from skep.link.parcel import File
-from skep.link.tickets import Pass
-from skep.runtime.api import TaskCall
+from skep.rpc.connect import Join
+from skep.rpc.messages import ASKS_LIMIT, FRAME_LIMIT, LOOKED_LIMIT, PROTOCOL, DownFrame, UpFrame
+from skep.rpc.transfer import File
+from skep.rpc.tunnel import Met, Pass, Shown
+from skep.runtime.task_api import TaskCall
 
 from ..lines import flat, line
 from .types import struct_lines

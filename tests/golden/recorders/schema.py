@@ -8,14 +8,14 @@ from typing import Any
 import apsw
 import asyncpg
 
-from skep.clock import SystemClock
-from skep.config import Settings
-from skep.engines.db.base import Database
-from skep.engines.index.opensearch.tables import Tables as OpenSearchTables
-from skep.engines.open import find
-from skep.roles.build import open_rooms
-from skep.testing.postgres import fresh_database
-from skep.worker.store import Store
+from skep.base.clock import SystemClock
+from skep.config.settings import Settings
+from skep.processes.build import open_rooms
+from skep.processes.engines import find
+from skep.sources.polling.store import Store
+from skep.storage.code_index.opensearch.candidates import Tables as OpenSearchTables
+from skep.storage.database import Database
+from tests.support.postgres import fresh_database
 
 from ..lines import line
 

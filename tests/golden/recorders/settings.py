@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from skep.config import HostLimit, LabelSettings, Settings
-from skep.config_load import FIELDS, PREFIX, RESERVED, about, expected, load, load_tables
-from skep.errors import BadInput
-from skep.model.benchmark import BenchmarkSpec
-from skep.model.credential import CredentialSpec
-from skep.model.rule import RuleSpec
+from skep.base.errors import BadInput
+from skep.benchmarks.api import BenchmarkSpec
+from skep.config.loading import FIELDS, PREFIX, RESERVED, about, expected, load, load_tables
+from skep.config.settings import HostLimit, LabelSettings, Settings
+from skep.rules.api import RuleSpec
+from skep.sources.model import CredentialSpec
 
 from ..lines import line, quoted
 from .types import name_of, struct_lines

@@ -1,14 +1,19 @@
 """Looking into a mirror for pages: one folder, one file, what a name stands for. Every name comes from outside."""
 
+import asyncio
 import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from skep.errors import Damaged, NotFound, TooLarge
-from skep.sources.git.process import SaidTooMuch, environment, run
-from skep.sources.git.read import Entry, entry_of
-from skep.sources.git.selection import OWN
+from skep.base.errors import Damaged, NotFound, TooLarge
+from skep.benchmarks.api import Commit
+from skep.sources.git.documents import Entry, entry_of
+from skep.sources.git.ls_refs import OWN
+from skep.sources.git.process import SaidTooMuch, end, environment, run, start
 
 _SECONDS = 30.0
 _MOST_LISTED = 32 << 20
@@ -117,3 +122,102 @@ def _path(path: str) -> bytes:
     if b"\0" in raw:
         raise NotFound("there is no path with a zero byte")
     return raw
+
+
+# The first-parent history of a mirror: what a series of measurements runs along.
+
+_HISTORY_SECONDS = 60.0
+#: commits of one history, the newest
+MOST = 100_000
+#: between two commits whose own times are out of order
+_TICK = 0.001
+_FORMAT = "%H%x00%P%x00%ct%x00%an%x00%s"
+
+
+async def history(folder: Path, tip: str, after: str = "", most: int = MOST) -> list[Commit]:
+    """Oldest first, up to a branch, tag or commit, from `after` on, or without what it has if it is no part of this.
+    NotFound when there is no such commit."""
+    ends = [await _commit(folder, rev) for rev in (tip, after) if rev]
+    args = ["-C", str(folder), "log", "--first-parent", f"--max-count={most}", f"--format={_FORMAT}", ends[0], "--"]
+    done = await run(args, environment(), seconds=_HISTORY_SECONDS, largest=256 << 20)
+    if done.code:
+        raise NotFound(f"the history of {tip!r} cannot be read: {done.err[:200].strip()}")
+    found: list[Commit] = []
+    latest = 0.0
+    for line in reversed(done.out.decode("utf-8", "replace").splitlines()):
+        id, parents, made, author, subject = line.split("\0", 4)
+        latest = max(float(made), latest + _TICK)
+        found.append(Commit(id, parents.partition(" ")[0], latest, author[:100], subject[:200]))
+    if not after:
+        return found
+    known = {commit.id for commit in await history(folder, ends[1])} - {ends[1]}
+    return [commit for commit in found if commit.id not in known]
+
+
+async def patch(folder: Path, commit: Commit, limit: int) -> str | None:
+    """What it changed since its first parent, as git shows it; None: more than `limit` bytes."""
+    sides = [commit.parent, commit.id] if commit.parent else ["--root", commit.id]
+    args = ["-C", str(folder), "diff-tree", "-r", "-p", "--stat", "--no-commit-id", "--no-ext-diff", "-M", *sides]
+    try:
+        done = await run(args, environment(), seconds=_HISTORY_SECONDS, largest=limit)
+    except SaidTooMuch:
+        return None
+    return done.out.decode("utf-8", "replace")
+
+
+async def _commit(folder: Path, rev: str) -> str:
+    commit = await resolve(folder, rev)
+    if commit is None:
+        raise NotFound(f"there is no branch, tag or commit {rev!r} in the mirror")
+    return commit
+
+
+# The commits of a mirror, newest first, as git tells them; in lots, so that one may stop when there are enough.
+
+_LOT = 1 << 18
+#: bytes of one commit; a message is no place for more
+_MOST = 16 << 20
+_LOG_FORMAT = "%H%x00%ct%x00%an <%ae>%x00%B"
+_FIELDS = 4
+
+
+class Logged(NamedTuple):
+    commit: str
+    #: when it was committed
+    at: float
+    #: name and address
+    author: bytes
+    message: bytes
+
+
+async def log(
+    folder: Path, tips: Sequence[str], *, after: float | None = None, before: float | None = None
+) -> AsyncGenerator[list[Logged], None]:
+    """All that the tips, ids of commits, reach. Damaged when git cannot read them."""
+    args = ["-C", str(folder), "log", "-z", f"--format={_LOG_FORMAT}"]
+    if after is not None:
+        args.append(f"--max-age={max(0, int(after))}")
+    if before is not None:
+        args.append(f"--min-age={max(0, int(before) - 1)}")
+    child = await start([*args, "--end-of-options", *tips, "--"], environment(), quiet=True)
+    assert child.stdin and child.stdout
+    try:
+        child.stdin.close()
+        async with aclosing(_records(child.stdout)) as records:
+            async for lot in records:
+                yield [Logged(id.decode(), float(at), author, message) for id, at, author, message in lot]
+        if await child.wait():
+            raise Damaged(f"the commits of {folder.name} cannot be read", hint="fetch the source again")
+    finally:
+        await end(child)
+
+
+async def _records(said: asyncio.StreamReader) -> AsyncGenerator[Iterator[tuple[bytes, ...]], None]:
+    rest = b""
+    while chunk := await said.read(_LOT):
+        *fields, rest = (rest + chunk).split(b"\0")
+        whole = len(fields) // _FIELDS * _FIELDS
+        yield zip(*[iter(fields[:whole])] * _FIELDS, strict=True)
+        rest = b"\0".join([*fields[whole:], rest])
+        if len(rest) > _MOST:
+            raise Damaged(f"a commit is larger than {_MOST >> 20} MB")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pycurl
 
-from skep.connection import NetworkError
-from skep.sources.git.limits import pause
+from skep.net.connection import NetworkError
+from skep.net.limits import pause
 
 _FRIENDLY = {
     pycurl.E_COULDNT_RESOLVE_HOST: "the host name is not known",

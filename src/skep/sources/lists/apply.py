@@ -12,16 +12,14 @@ from typing import Any
 
 import msgspec
 
-from skep.clock import Clock
-from skep.engines.db.base import Database, Row, Tx, Value, insert, inserting, upserting
-from skep.fleet.service import Fleet
-from skep.model.caller import Visibility
-from skep.model.ids import new_ids
-from skep.model.source import Source, SourceSettings
-from skep.sources.catalogue import CATALOGUE, Catalogue, New
-from skep.sources.lists.parse import Entry
-from skep.sources.lists.yaml import Problem
-from skep.sources.tables import REVISED, revise, source_of
+from skep.base.caller import Visibility
+from skep.base.clock import Clock
+from skep.base.ids import new_ids
+from skep.fleet.members import Fleet
+from skep.sources.catalogue import CATALOGUE, REVISED, Catalogue, New, revise, source_of
+from skep.sources.lists.list_file import Entry, Problem
+from skep.sources.model import Source, SourceSettings
+from skep.storage.database import Database, Row, Tx, Value, insert, inserting, upserting
 
 AT_ONCE = 1_000
 _KEY = ("list", "file", "name")

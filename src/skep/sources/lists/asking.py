@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
-from skep.clock import Clock
-from skep.connection import NetworkError
-from skep.model.credential import Key
-from skep.sources.git.guard import Guard
+from skep.base.clock import Clock
+from skep.net.connection import NetworkError
+from skep.net.guard import Guard
+from skep.sources.credentials import sealed
 from skep.sources.git.http import Http, Reply
-from skep.sources.git.keyring import sealed
+from skep.sources.model import Key
 
 _REDIRECTS = 3
 

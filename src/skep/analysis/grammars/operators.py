@@ -1,4 +1,0 @@
-"""What most languages write alike."""
-
-COMPARE = '["==" "!=" "<" ">" "<=" ">="]'
-AND_OR = '["&&" "||"]'
