@@ -30,7 +30,7 @@ def repository(tmp_path: Path) -> Path:
     """Some of Skep's own code, in git."""
     folder = tmp_path / "repository"
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(skep.__file__).parent / "engines" / "index", folder, ignore=ignored)
+    shutil.copytree(Path(skep.__file__).parent / "storage" / "code_index", folder, ignore=ignored)
     for args in (["init", "-q"], ["add", "-A"]):
         subprocess.run(["git", "-C", folder, *args], check=True)
     return folder

@@ -17,12 +17,13 @@ from tests.support.descriptors import WITHOUT_STRACE, closed_twice, traced
 
 needs_strace = pytest.mark.skipif(bool(WITHOUT_STRACE), reason=WITHOUT_STRACE)
 LOOPS = sorted(descriptor_worker.LOOPS)
+_ROOT = Path(__file__).parents[2]
 
 
 def work(loop: str, folder: Path, threads: int, *before: str) -> str:
     """What a worker prints that runs, cancels, breaks and stops tasks on this kind of loop."""
-    command = [*before, sys.executable, descriptor_worker.__file__, loop, str(folder), str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    command = [*before, sys.executable, "-m", descriptor_worker.__name__, loop, str(folder), str(threads)]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
